@@ -441,7 +441,7 @@ class FakeWorker:
         if isinstance(message, Plan) and message.epoch == epoch:
             self._plans.add(message)
         elif isinstance(message, TruncatePlan) and message.epoch == epoch:
-            self._plans.cut(message.step)
+            self._plans.truncate(message.step)
         elif isinstance(message, PageHashes) and message.epoch == epoch:
             self._held.update(message)
 
@@ -454,7 +454,7 @@ class FakeWorker:
         self._plans.advance()
         for received in client.drain():
             self._take(received.message, plan.epoch)
-        client.send(self._plans.tell(result))
+        client.send(self._plans.with_truncation(result))
 
 
 class Fake(Settings, prefix="fake"):

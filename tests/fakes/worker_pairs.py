@@ -179,11 +179,11 @@ class Team:
             if isinstance(message, Plan):
                 desk.plans.add(message)
             else:
-                desk.plans.cut(message.step)
+                desk.plans.truncate(message.step)
         if desk.plans:
             result = desk.runner.step(*desk.plans.first)
             desk.plans.advance()
-            self._take(self.state.apply(Settled(name, desk.plans.tell(result))))
+            self._take(self.state.apply(Settled(name, desk.plans.with_truncation(result))))
         for pulled in desk.arrived(self.most_beside):
             self._take(self.state.apply(Transferred(name, pulled)))
 

@@ -68,7 +68,7 @@ def test_each_registration_is_an_epoch_of_its_own(fleet: Fleet) -> None:
     fleet.until(fleet.joined)
     first = fleet.worker.epoch
     assert fleet.hellos[-1].incarnation == first and not fleet.worker.lost
-    fleet.worker.say(role="decode")
+    fleet.worker.update_info(role="decode")
     fleet.worker.renew()
     assert fleet.worker.epoch != first
     fleet.until(lambda: fleet.hellos[-1].incarnation == fleet.worker.epoch)

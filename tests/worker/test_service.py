@@ -378,8 +378,8 @@ def test_pages_that_the_last_worker_left_are_said_in_the_first_hello(
         made = Service(engine, config, where, life, again)
         with made._scheduler:
             held = made._scheduler.hello.held
-            made._relay.start()
-            made._relay.close()
+            made._kv_transfer.start()
+            made._kv_transfer.close()
         assert held is not None and split_hashes(held) == pages
         standby.hold()
         same = with_pages_of_others(config)

@@ -15,12 +15,14 @@ def test_a_worker_says_what_its_engine_can(stories: Path, run_dir: Path) -> None
         max_num_seqs=3, num_gpu_blocks_override=9,
     )  # fmt: skip
     engine = Engine.build(config)
-    relay = engine.relay(config, "w")
-    info = worker_info(engine, "stories", "prefill", relay)
+    kv_transfer = engine.kv_transfer(config, "w")
+    info = worker_info(engine, "stories", "prefill", kv_transfer)
     assert (info.model, info.role, info.num_pages, info.max_num_seqs) == (
         "stories", "prefill", 9, 3,
     )  # fmt: skip
     assert (info.device, info.dtype, info.vocab_size) == ("cpu", "float32", 512)
-    assert info.kv_layout == relay.layout and info.adapters == () and info.encoder_layout == ""
-    relay.start()
-    relay.close()
+    assert (
+        info.kv_layout == kv_transfer.layout and info.adapters == () and info.encoder_layout == ""
+    )
+    kv_transfer.start()
+    kv_transfer.close()

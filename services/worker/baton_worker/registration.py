@@ -82,8 +82,8 @@ class Registration:
         rejected = self._heartbeat is not None and self._heartbeat.rejected.is_set()
         return rejected or self._forgotten
 
-    def say(self, **changes: Any) -> None:
-        """Say something else of this worker at every Hello, also of this epoch."""
+    def update_info(self, **changes: Any) -> None:
+        """Change the description of this worker in every later Hello, also of this epoch."""
         self.info = msgspec.structs.replace(self.info, **changes)
         self._handshake.hello = msgspec.structs.replace(self.hello, worker=self.info)
 

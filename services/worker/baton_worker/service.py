@@ -110,25 +110,25 @@ class Service:
         self._life, self._config = life, config
         self._store = store
         self._name = config.name or default_name("worker")
-        self._relay: KVTransferManager | LeaderKVTransfer | NoTransfers
-        self._relay = relay = engine.relay(config, self._name)
-        self._embeddings = embedding_puller(engine, config, self._name, relay)
+        self._kv_transfer: KVTransferManager | LeaderKVTransfer | NoTransfers
+        self._kv_transfer = kv_transfer = engine.kv_transfer(config, self._name)
+        self._embeddings = embedding_puller(engine, config, self._name, kv_transfer)
         self._plans = PlanQueue()
         self._pulls: deque[tuple[int, Pull]] = deque()
         """Behind how many plans each of them may begin."""
         self._pulled: deque[Pulled] = deque()
-        self._held = PageHashTable(store)
+        self._page_hashes = PageHashTable(store)
         self._loader = AdapterLoader(engine.adapters)
         self._spool = WeightSpool(config.run_dir, served_name(config))
         self._updater = self._new_updater(engine)
         self._profiler = Profiler(profiler_config.parse(config.profiler_config), self._name)
         self._replies: deque[WorkerReply] = deque()
-        self._naps: deque[WorkerCommand] = deque()
+        self._deferred: deque[WorkerCommand] = deque()
         """Commands to sleep, to wake up and to use other weights, for when nothing runs."""
         self._in_dummy_step, self._signal = False, DownloadSignal()
-        info = worker_info(engine, served_name(config), config.role, relay, self._embeddings)
+        info = worker_info(engine, served_name(config), config.role, kv_transfer, self._embeddings)
         self._scheduler = Registration(
-            config, self._name, where, life, info, self._progress, lambda: self._held.held()
+            config, self._name, where, life, info, self._progress, lambda: self._page_hashes.held()
         )
 
     def run(self) -> int:
@@ -137,7 +137,7 @@ class Service:
         Raises:
             PlanError: the scheduler and this worker are out of step; a restart is needed.
         """
-        self._relay.start()
+        self._kv_transfer.start()
         with self._scheduler:
             try:
                 while not self._life.over(self._idle):
@@ -152,7 +152,7 @@ class Service:
                         self._finish()
                     else:
                         self._in_dummy_step = self._engine.run_dummy_step()
-                        self._nap()
+                        self._run_deferred()
                 self._engine.leave()
                 self._drop_pages()
             finally:
@@ -171,7 +171,7 @@ class Service:
         if self._engine.in_lockstep:
             return 0 if self._in_dummy_step else _LOCKSTEP_SECONDS
         media = self._embeddings is not None and self._embeddings.busy
-        busy = self._relay.busy or self._loader.busy or self._updater.busy or media
+        busy = self._kv_transfer.busy or self._loader.busy or self._updater.busy or media
         return _TRANSFER_SECONDS if busy else _IDLE_SECONDS
 
     @property
@@ -181,28 +181,28 @@ class Service:
     def _listen(self) -> None:
         for message in self._scheduler.messages():
             if isinstance(message, Plan):
-                self._take(message)
+                self._add_plan(message)
             elif isinstance(message, TruncatePlan):
-                self._cut(message)
+                self._truncate_plan(message)
             elif isinstance(message, PageHashes):
-                self._keep(message)
+                self._update_hashes(message)
             elif isinstance(message, Grant | Revoke | Pull):
-                self._transfer(message)
+                self._transfer_kv(message)
             elif isinstance(message, SetRole):
-                self._assign(message)
+                self._set_role(message)
             elif isinstance(message, WorkerCommand):
                 self._command(message)
 
-    def _assign(self, order: SetRole) -> None:
+    def _set_role(self, order: SetRole) -> None:
         """The scheduler has changed this worker's role: say so at every Hello from now on."""
         log.info("the role is %s now, it was %s", order.role, self._scheduler.info.role)
-        self._scheduler.say(role=order.role)
+        self._scheduler.update_info(role=order.role)
 
     def _command(self, command: WorkerCommand) -> None:
         if command.epoch != self._scheduler.epoch:
             return
         if isinstance(command.action, Sleep | WakeUp | SwitchWeights):
-            self._naps.append(command)
+            self._deferred.append(command)
         elif isinstance(command.action, StartProfile | StopProfile):
             self._profile(command)
         elif isinstance(
@@ -218,16 +218,16 @@ class Service:
         adapters = self._scheduler.info.adapters
         self._replies.append(WorkerReply(command.epoch, command.id, reason, adapters=adapters))
 
-    def _nap(self) -> None:
+    def _run_deferred(self) -> None:
         """Sleep, wake up or switch weights if that was requested and nothing runs; then register
         again, without pages."""
-        if not self._naps:
+        if not self._deferred:
             return
-        switches = isinstance(self._naps[0].action, SwitchWeights)
+        switches = isinstance(self._deferred[0].action, SwitchWeights)
         if not (self._idle or (switches and not self._plans)):
             return
-        command, before = self._naps.popleft(), (self._engine, self._scheduler.info.weights)
-        reason = self._changed(command.action)
+        command, before = self._deferred.popleft(), (self._engine, self._scheduler.info.weights)
+        reason = self._change_engine(command.action)
         changed = (self._engine, self._scheduler.info.weights) != before
         del before
         if isinstance(self._engine, SleepingEngine):
@@ -235,10 +235,10 @@ class Service:
         digest, adapters = self._scheduler.info.weights.digest, self._scheduler.info.adapters
         self._scheduler.send(WorkerReply(command.epoch, command.id, reason, digest, adapters))
         if changed:
-            self._held = PageHashTable(self._store)
+            self._page_hashes = PageHashTable(self._store)
             self._join_again()
 
-    def _changed(self, action: Action) -> str:
+    def _change_engine(self, action: Action) -> str:
         """Returns why it cannot, or nothing."""
         if isinstance(action, Sleep):
             return self._sleep(action.level)
@@ -256,7 +256,7 @@ class Service:
         if tags == ("weights",):
             with pulse.beating():
                 engine.load()
-            self._scheduler.say(asleep=engine.level)
+            self._scheduler.update_info(asleep=engine.level)
             return ""
         if tags == ("kv_cache",) and engine.level > 1:
             return KV_BEFORE_WEIGHTS
@@ -278,7 +278,7 @@ class Service:
         self._loader.close()
         self._loader = AdapterLoader(self._engine.adapters)
         self._spool.use(version)
-        self._scheduler.say(weights=version, eos_ids=self._engine.resolved.eos_ids)
+        self._scheduler.update_info(weights=version, eos_ids=self._engine.resolved.eos_ids)
         log.info("weights are %s now, after %.2f s", version.label, time.monotonic() - begin)
         return ""
 
@@ -298,14 +298,14 @@ class Service:
         self._close_transfers()
         self._loader.close()
         self._updater.close()
-        self._relay, self._embeddings = NoTransfers(), None
+        self._kv_transfer, self._embeddings = NoTransfers(), None
         if isinstance(self._store, PersistentCache):
             self._store.give_back(engine.cache)
         self._store = None
         self._engine = SleepingEngine(level, engine.sleep(level, self._config), engine.progress)
         self._loader = AdapterLoader(None)
         self._updater = WeightUpdater.without_engine(self._spool)
-        self._scheduler.say(asleep=level)
+        self._scheduler.update_info(asleep=level)
         return ""
 
     def _wake_up(self, sleeping: SleepingEngine) -> None:
@@ -313,17 +313,21 @@ class Service:
         with pulse.beating():
             self._engine = engine = sleeping.wake()
         self._store = persistent_cache(engine, self._config)
-        self._relay = relay = engine.relay(self._config, self._name)
-        relay.start()
+        self._kv_transfer = kv_transfer = engine.kv_transfer(self._config, self._name)
+        kv_transfer.start()
         self._loader = AdapterLoader(engine.adapters)
         self._updater = self._new_updater(engine)
-        self._embeddings = embedding_puller(engine, self._config, self._name, relay)
+        self._embeddings = embedding_puller(engine, self._config, self._name, kv_transfer)
         self._scheduler.info = worker_info(
-            engine, self._scheduler.info.model, self._scheduler.info.role, relay, self._embeddings
+            engine,
+            self._scheduler.info.model,
+            self._scheduler.info.role,
+            kv_transfer,
+            self._embeddings,
         )
         log.info("woke up in %.1f s", time.monotonic() - begin)
 
-    def _take(self, plan: Plan) -> None:
+    def _add_plan(self, plan: Plan) -> None:
         if plan.epoch != self._scheduler.epoch:
             log.warning("dropped plan %d of epoch %d", plan.step, plan.epoch)
             return
@@ -333,19 +337,19 @@ class Service:
             )
         self._plans.add(plan)
 
-    def _cut(self, cut: TruncatePlan) -> None:
-        if cut.epoch == self._scheduler.epoch:
-            self._plans.cut(cut.step)
+    def _truncate_plan(self, order: TruncatePlan) -> None:
+        if order.epoch == self._scheduler.epoch:
+            self._plans.truncate(order.step)
 
-    def _keep(self, hashes: PageHashes) -> None:
+    def _update_hashes(self, hashes: PageHashes) -> None:
         if hashes.epoch != self._scheduler.epoch:
             return
         try:
-            self._held.update(hashes)
+            self._page_hashes.update(hashes)
         except ValueError as error:
             log.warning("the names of the pages are forgotten: %s", error)
 
-    def _transfer(self, message: Grant | Revoke | Pull) -> None:
+    def _transfer_kv(self, message: Grant | Revoke | Pull) -> None:
         """A plan that is here already may still write to pages that have changed hands since: a
         pull waits for those."""
         if message.epoch != self._scheduler.epoch:
@@ -355,7 +359,7 @@ class Service:
         elif isinstance(message, Pull):
             self._pulls.append((self._plans.ended + len(self._plans), message))
         else:
-            self._relay.take(message)
+            self._kv_transfer.take(message)
 
     def _pull_embeddings(self, pull: Pull) -> None:
         if self._embeddings is not None:
@@ -374,17 +378,17 @@ class Service:
     def _close_transfers(self) -> None:
         if self._embeddings is not None:
             self._embeddings.close()
-        self._relay.close()
+        self._kv_transfer.close()
 
     def _send_due(self) -> None:
         while self._pulls and self._pulls[0][0] <= self._plans.ended:
-            self._relay.take(self._pulls.popleft()[1])
-        self._pulled.extend(self._relay.finished())
+            self._kv_transfer.take(self._pulls.popleft()[1])
+        self._pulled.extend(self._kv_transfer.finished())
         self._adopt_embeddings()
         while self._pulled and self._scheduler.send(self._pulled[0]):
             self._pulled.popleft()
         for reply in self._loader.finished():
-            self._scheduler.say(adapters=reply.adapters)
+            self._scheduler.update_info(adapters=reply.adapters)
             self._replies.append(reply)
         for reply in self._updater.finished():
             self._replies.append(
@@ -406,7 +410,7 @@ class Service:
         """Begin a new epoch with no sequence."""
         self._scheduler.stop_beats()
         self._plans.clear()
-        self._relay.reset()
+        self._kv_transfer.reset()
         if self._embeddings is not None:
             self._embeddings.reset()
         self._pulls.clear()
@@ -414,7 +418,7 @@ class Service:
         self._loader.reset()
         self._updater.reset()
         self._replies.clear()
-        self._naps.clear()
+        self._deferred.clear()
         self._engine.reset()
         self._scheduler.renew()
 
@@ -440,24 +444,24 @@ class Service:
 
     def _answer(self, results: list[Result]) -> None:
         for result in results:
-            reply = self._plans.tell(result)
+            reply = self._plans.with_truncation(result)
             if not self._scheduler.send(reply, Envelope(epoch=result.epoch)):
                 log.warning("the result of step %d found no scheduler", result.step)
 
     def _progress(self) -> tuple[int, bool]:
-        return self._engine.progress + self._relay.progress, bool(
+        return self._engine.progress + self._kv_transfer.progress, bool(
             self._plans
         ) or self._engine.in_flight
 
 
 def embedding_puller(
-    engine: Engine, config: Config, name: str, relay: KVTransferManager | LeaderKVTransfer
+    engine: Engine, config: Config, name: str, kv_transfer: KVTransferManager | LeaderKVTransfer
 ) -> EmbeddingPuller | None:
     """Receives the embeddings of encode workers; None for a model without an encoder."""
     if engine.encoder is None:
         return None
     tower, here, keys = engine.encoder.tower, host(config), own_keys(config)
-    return EmbeddingPuller(tower.width, tower.dtype, name, relay.transports, here, keys)
+    return EmbeddingPuller(tower.width, tower.dtype, name, kv_transfer.transports, here, keys)
 
 
 def persistent_cache(engine: Engine, config: Config) -> PersistentCache | None:

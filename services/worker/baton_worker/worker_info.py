@@ -17,7 +17,7 @@ def worker_info(
     engine: Engine,
     model: str,
     role: str,
-    relay: KVTransferManager | LeaderKVTransfer,
+    kv_transfer: KVTransferManager | LeaderKVTransfer,
     embeddings: EmbeddingPuller | None = None,
 ) -> WorkerInfo:
     """The description of this worker in its Hello."""
@@ -40,8 +40,8 @@ def worker_info(
         host_pages=resolved.host_pages,
         windows=resolved.groups.windows,
         role=role,
-        kv_address=relay.address,
-        kv_layout=relay.layout,
+        kv_address=kv_transfer.address,
+        kv_layout=kv_transfer.layout,
         expert_group=engine.team,
         adapters=engine.adapters.infos if engine.adapters else (),
         max_loras=engine.max_loras,

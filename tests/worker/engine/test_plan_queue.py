@@ -21,7 +21,7 @@ def steps(plans: PlanQueue) -> list[int]:
 
 
 def told(plans: PlanQueue) -> int:
-    return plans.tell(Result(1, 1, b"", b"", b"", b"")).truncated_at
+    return plans.with_truncation(Result(1, 1, b"", b"", b"", b"")).truncated_at
 
 
 def waiting(*items: Plan) -> PlanQueue:
@@ -38,7 +38,7 @@ def test_every_step_of_every_plan_runs_in_order() -> None:
 def test_a_cut_ends_a_plan_with_the_next_step_that_begins() -> None:
     plans = waiting(plan(3, 9))
     plans.advance()
-    plans.cut(3)
+    plans.truncate(3)
     assert told(plans) == 4 and told(plans) == 0, "it is said once"
     plans.add(plan(5))
     assert steps(plans) == [4, 5]
@@ -46,7 +46,7 @@ def test_a_cut_ends_a_plan_with_the_next_step_that_begins() -> None:
 
 def test_the_first_step_of_a_plan_that_is_cut_runs_in_any_case() -> None:
     plans = waiting(plan(3, 2), plan(5, 4))
-    plans.cut(5)
+    plans.truncate(5)
     assert told(plans) == 5 and steps(plans) == [3, 4, 5]
 
 
@@ -54,15 +54,15 @@ def test_a_cut_that_comes_late_changes_nothing() -> None:
     plans = waiting(plan(3, 3))
     plans.advance()
     plans.advance()
-    plans.cut(3)
-    plans.cut(2)
+    plans.truncate(3)
+    plans.truncate(2)
     assert told(plans) == 0 and steps(plans) == [5]
 
 
 def test_what_was_cleared_is_not_told_of() -> None:
     plans = waiting(plan(3, 3), plan(6, 2))
     plans.advance()
-    plans.cut(6)
+    plans.truncate(6)
     plans.clear()
     assert told(plans) == 0 and len(plans) == 0
     plans.add(plan(1, 2))

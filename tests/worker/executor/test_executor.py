@@ -82,13 +82,13 @@ def test_sizes_are_those_of_all_ranks(alone: Engine, two: Engine) -> None:
 def test_keys_are_offered_to_workers_of_as_many_ranks(
     alone: Engine, two: Engine, stories: Path, tmp_path: Path
 ) -> None:
-    relay = two.relay(config(stories, tmp_path, 2), "two")
+    relay = two.kv_transfer(config(stories, tmp_path, 2), "two")
     relay.start()
     info = worker_info(two, "m", "both", relay)
     assert len(set(info.kv_address.split(","))) == 2
     assert info.kv_layout == f"{layout(two.cache)}/2 ranks"
     relay.close()
-    relay = alone.relay(config(stories, tmp_path, 1), "one")
+    relay = alone.kv_transfer(config(stories, tmp_path, 1), "one")
     relay.start()
     assert worker_info(alone, "m", "both", relay).kv_layout == layout(alone.cache)
     relay.close()
@@ -137,7 +137,7 @@ def test_two_stages_give_the_tokens_of_one(alone: Engine, stories: Path, tmp_pat
         assert two.page_bytes == one.page_bytes and two.num_pages == one.num_pages
         # A head that is tied has the table of the first stage, too.
         assert one.weight_bytes < two.weight_bytes < 1.25 * one.weight_bytes
-        relay = both.relay(given, "both")
+        relay = both.kv_transfer(given, "both")
         relay.start()
         assert relay.layout.endswith("/2 ranks/stages of 3,2 layers")
         relay.close()

@@ -321,9 +321,9 @@ class Engine:
         """The KV cache."""
         return self._cache
 
-    def relay(self, config: Config, name: str) -> KVTransferManager | LeaderKVTransfer:
+    def kv_transfer(self, config: Config, name: str) -> KVTransferManager | LeaderKVTransfer:
         """KV transfer of this engine's pages, not started yet."""
-        return self._team.relay(self._cache, config, name)
+        return self._team.kv_transfer(self._cache, config, name)
 
     @property
     def idle(self) -> bool:

@@ -31,7 +31,7 @@ class PlanQueue:
     def __init__(self) -> None:
         self._plans: deque[Plan] = deque()
         self._turn = 0
-        self._until = 0
+        self._truncated_at = 0
         self.ended = 0
         """Plans that are over since the start."""
 
@@ -46,16 +46,16 @@ class PlanQueue:
         """Drop all plans."""
         self.ended += len(self._plans)
         self._plans.clear()
-        self._turn = self._until = 0
+        self._turn = self._truncated_at = 0
 
-    def cut(self, step: int) -> None:
+    def truncate(self, step: int) -> None:
         """Truncate the plan that starts at `step` after its next step. No effect if it is not
         queued or would end by then anyway."""
         for number, plan in enumerate(self._plans):
             turns = 1 + (self._turn if number == 0 else 0)
             if plan.step == step and turns < plan.num_steps:
                 self._plans[number] = msgspec.structs.replace(plan, num_steps=turns)
-                self._until = step + turns - 1
+                self._truncated_at = step + turns - 1
 
     @property
     def first(self) -> PlanStep:
@@ -70,9 +70,9 @@ class PlanQueue:
             self._turn = 0
             self.ended += 1
 
-    def tell(self, result: Result) -> Result:
+    def with_truncation(self, result: Result) -> Result:
         """The result to send, with the end of a plan that was truncated since the last one."""
-        if self._until:
-            result = msgspec.structs.replace(result, truncated_at=self._until)
-            self._until = 0
+        if self._truncated_at:
+            result = msgspec.structs.replace(result, truncated_at=self._truncated_at)
+            self._truncated_at = 0
         return result

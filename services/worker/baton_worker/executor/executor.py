@@ -65,7 +65,7 @@ class Executor:
         """Pages in host memory, if configured."""
         return HostPages(cache, num_pages) if num_pages else None
 
-    def relay(
+    def kv_transfer(
         self, cache: KVCache, config: Config, name: str
     ) -> KVTransferManager | LeaderKVTransfer:
         """KV transfer of this worker, not started yet."""
@@ -136,7 +136,7 @@ class LeaderExecutor(Executor):
         """See `Executor`."""
         return LedHostPages(cache, num_pages, self._followers.orders) if num_pages else None
 
-    def relay(
+    def kv_transfer(
         self, cache: KVCache, config: Config, name: str
     ) -> KVTransferManager | LeaderKVTransfer:
         """See `Executor`."""

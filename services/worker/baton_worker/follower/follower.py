@@ -86,7 +86,7 @@ class Follower:
         cache: KVCache,
         host: HostPages | None,
         ranks: Communicator,
-        relay: FollowerKVTransfer | None = None,
+        kv_transfer: FollowerKVTransfer | None = None,
         targets: LoraTargets | None = None,
         update: ShardUpdate | None = None,
         buffers: Buffers | None = None,
@@ -101,7 +101,7 @@ class Follower:
         self._everyone = ranks if everyone is None else everyone
         self._used = self._shard = Shard(model, cache, targets)
         self._host, self._ranks = host, ranks
-        self._relay, self._update, self._graphs = relay, update, graphs
+        self._kv_transfer, self._update, self._graphs = kv_transfer, update, graphs
         self._device = cache.layers[0].device
         self._buffers = Buffers(self._device) if buffers is None else buffers
         self._graphed: GraphedModel | None = None
@@ -140,9 +140,9 @@ class Follower:
             case Load(host, pages):
                 self._host_pages.load(host, pages)
             case Take(message):
-                self._own_relay.take(message)
+                self._own_kv_transfer.take(message)
             case Forget():
-                self._own_relay.reset()
+                self._own_kv_transfer.reset()
             case LoadShard(path, patches):
                 self._own_update.begin(Path(path), tuple(map(Path, patches)))
             case BeginTrial():
@@ -243,9 +243,9 @@ class Follower:
         return self._update
 
     @property
-    def _own_relay(self) -> FollowerKVTransfer:
-        assert self._relay is not None, "the leader transfers KV and this follower does not"
-        return self._relay
+    def _own_kv_transfer(self) -> FollowerKVTransfer:
+        assert self._kv_transfer is not None, "the leader transfers KV and this follower does not"
+        return self._kv_transfer
 
 
 def follow(begin: Begin, orders: Reader) -> None:
@@ -271,19 +271,29 @@ def follow(begin: Begin, orders: Reader) -> None:
         return _shard(config, beside, trial_config(resolved))
 
     with (
-        closing(_relay(begin, config, used.cache)) as relay,
+        closing(_kv_transfer(begin, config, used.cache)) as kv_transfer,
         closing(ShardUpdate(load_beside)) as update,
     ):
-        relay.start()
+        kv_transfer.start()
         on_gpu = context.device.type == "cuda"
         buffers = StagedBuffers(context.device, CudaLink()) if on_gpu else None
         graphs = partial(_graphed, resolved, ranks)
         everyone = ranks if pipeline is None else pipeline.ranks
-        parts = (used.model, used.cache, host, ranks, relay, used.targets, update, buffers, graphs)
+        parts = (
+            used.model,
+            used.cache,
+            host,
+            ranks,
+            kv_transfer,
+            used.targets,
+            update,
+            buffers,
+            graphs,
+        )
         del used, loaded
         follower = Follower(*parts, everyone)
         if pipeline is not None:
-            relay.watch(lambda: follower.progress)
+            kv_transfer.watch(lambda: follower.progress)
         follower.run(orders)
 
 
@@ -306,7 +316,7 @@ def _shard(config: Config, loaded: LoadedModel, resolved: EngineConfig) -> Shard
     return Shard(loaded.model, KVCache(**settings), targets, loaded.kept)
 
 
-def _relay(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
+def _kv_transfer(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTransfer:
     name = f"{config.name or default_name('worker')}/{begin.rank}"
     manager = KVTransferManager(cache, of_rank(config, begin.rank), name)
     return FollowerKVTransfer(manager, begin.rank, os.fdopen(begin.reports, "wb"))
