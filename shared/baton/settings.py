@@ -65,7 +65,7 @@ def _checked_redis_url(url: str) -> str:
     if url:
         from redis.connection import parse_url
 
-        parse_url(url)  # type: ignore[no-untyped-call]
+        parse_url(url)
     return url
 
 

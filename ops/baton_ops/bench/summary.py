@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections import Counter
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
@@ -91,12 +91,12 @@ def _per_token(outcome: Outcome) -> float:
 
 def _peak_rate(good: Iterable[Outcome], started: float) -> float:
     """Return the peak token rate. Each chunk counts as its request's average number of tokens."""
-    seconds: Counter[int] = Counter()
+    seconds: defaultdict[int, float] = defaultdict(float)
     for outcome in good:
         share = outcome.output_tokens / len(outcome.arrivals)
         for at in outcome.arrivals:
-            seconds[int(at - started)] += share  # type: ignore[assignment]
-    return float(max(seconds.values(), default=0))
+            seconds[int(at - started)] += share
+    return max(seconds.values(), default=0.0)
 
 
 def _peak_concurrent(outcomes: Iterable[Outcome]) -> int:

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
+from functools import partial
 from pathlib import Path
 from typing import Protocol
 
@@ -117,13 +118,24 @@ class StaticDirectory:
         """Do nothing."""
 
 
+class LeaseStore(Protocol):
+    """The commands of Redis that `RedisDirectory` uses."""
+
+    def set(self, name: str, value: str, *, ex: int) -> object: ...
+    def get(self, name: bytes) -> bytes | None: ...
+    def delete(self, name: str) -> object: ...
+    def scan_iter(self, match: str, count: int) -> Iterable[bytes]: ...
+
+
 class RedisDirectory:
     """Leases in Redis, renewed and read by a thread, so that callers never wait for Redis.
 
     Redis key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
     """
 
-    def __init__(self, settings: Settings, connect: Callable[[str], object] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, connect: Callable[[str], LeaseStore] | None = None
+    ) -> None:
         self._settings = settings
         self._redis = (connect or _connect)(settings.redis_url)
         self._mine: dict[str, str] = {}
@@ -149,7 +161,7 @@ class RedisDirectory:
         self._stopped.set()
         self._thread.join(timeout=2.0)
         for key in self._mine:
-            self._try(lambda key=key: self._redis.delete(key))  # type: ignore[attr-defined, misc]
+            self._try(partial(self._redis.delete, key))
 
     def refresh(self) -> None:
         """Renew this process's leases and read all others. Keeps the last view if Redis is
@@ -159,11 +171,11 @@ class RedisDirectory:
     def _refresh(self) -> None:
         redis = self._redis
         for key, address in self._mine.items():
-            redis.set(key, address, ex=LEASE_SECONDS)  # type: ignore[attr-defined]
+            redis.set(key, address, ex=LEASE_SECONDS)
         addresses: dict[str, list[str]] = {}
-        for key in redis.scan_iter("baton:*", count=1000):  # type: ignore[attr-defined]
+        for key in redis.scan_iter("baton:*", count=1000):
             _, link, _ = key.decode().split(":", 2)
-            value = redis.get(key)  # type: ignore[attr-defined]
+            value = redis.get(key)
             if value is not None:
                 addresses.setdefault(link, []).append(value.decode())
         self._addresses = {link: tuple(sorted(names)) for link, names in addresses.items()}
@@ -185,10 +197,11 @@ class RedisDirectory:
             self.refresh()
 
 
-def _connect(url: str) -> object:
+def _connect(url: str) -> LeaseStore:
     import redis
 
-    return redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+    client: LeaseStore = redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
+    return client
 
 
 def directory(settings: Settings) -> Directory:

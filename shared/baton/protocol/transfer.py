@@ -15,7 +15,7 @@ target still reads.
 
 from __future__ import annotations
 
-from typing import Literal
+from typing import Literal, TypeAlias
 
 import msgspec
 
@@ -163,6 +163,9 @@ class Block(Message, tag="block", frozen=True):
     """Size of the block in bytes."""
 
 
+Denial: TypeAlias = Literal["unknown", "refused", "stale"]
+
+
 class Missing(Message, tag="missing", frozen=True):
     """Answer to `Fetch` without KV. source -> target.
 
@@ -172,4 +175,4 @@ class Missing(Message, tag="missing", frozen=True):
     id: int
     layer: int
     start: int
-    reason: Literal["unknown", "refused", "stale"]
+    reason: Denial

@@ -6,6 +6,7 @@ import secrets
 import sqlite3
 import time
 from collections.abc import AsyncIterator, Iterable, Iterator
+from functools import partial
 
 import msgspec
 
@@ -95,7 +96,7 @@ class FileStore:
     async def read(self, name: str) -> AsyncIterator[bytes]:
         """Yield the content of a file."""
         number = 0
-        while (data := await self._file.run(lambda db, n=number: _chunk(db, name, n))) is not None:  # type: ignore[misc]
+        while (data := await self._file.run(partial(_chunk, name=name, number=number))) is not None:
             yield data
             number += 1
 
@@ -132,8 +133,8 @@ class FileStore:
 
 def write_chunks(db: sqlite3.Connection, name: str, parts: Iterable[bytes]) -> None:
     """Append parts to a file, in the caller's transaction."""
-    (number,) = db.execute("SELECT COUNT(*) FROM chunks WHERE file = ?", (name,)).fetchone()
-    for number, part in enumerate(_pieces(parts), start=number):  # noqa: B020
+    (first,) = db.execute("SELECT COUNT(*) FROM chunks WHERE file = ?", (name,)).fetchone()
+    for number, part in enumerate(_pieces(parts), start=first):
         db.execute("INSERT INTO chunks VALUES (?, ?, ?)", (name, number, part))
         db.execute("UPDATE files SET bytes = bytes + ? WHERE id = ?", (len(part), name))
 

@@ -51,7 +51,7 @@ class RedisJournal:
         async def begin(pipe: Pipeline) -> bool:
             if await at_once(pipe.exists(name)):
                 return False
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             pipe.hset(name, mapping=fields)
             pipe.expire(name, self._expiry)
             await pipe.execute()
@@ -68,7 +68,7 @@ class RedisJournal:
         async def add(pipe: Pipeline) -> bool:
             if await at_once(pipe.hget(key, "epoch")) != b"%d" % epoch:
                 return False
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             if part:
                 pipe.rpush(f"{key}:parts", part)
             pipe.hset(key, "done", int(done))
@@ -88,7 +88,7 @@ class RedisJournal:
             fields = await at_once(pipe.hgetall(key))
             if not fields or fields[b"owner"] != owner.encode():
                 return None
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             pipe.hincrby(key, "epoch", 1)
             pipe.lrange(f"{key}:parts", 0, -1)
             epoch, parts = await pipe.execute()

@@ -56,7 +56,7 @@ class RedisObjects:
         async def write(pipe: Pipeline) -> bool:
             if int(await at_once(pipe.hget(key, "version")) or 0) != new.version:
                 return False
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             pipe.hset(key, mapping=fields)
             pipe.expire(key, self._expiry)
             if new.due:
@@ -76,7 +76,7 @@ class RedisObjects:
             stored = _owned(name, await at_once(pipe.hgetall(key)), owner)
             if stored is None:
                 return False
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             pipe.delete(key)
             pipe.zrem(f"baton-due:{stored.kind}", name)
             await pipe.execute()
@@ -95,7 +95,7 @@ class RedisObjects:
                 for name in await at_once(pipe.zrangebyscore(due, 0, now, start=0, num=_AT_ONCE))
             ]
             fields_of = {name: await _watched(pipe, name) for name in names}
-            pipe.multi()  # type: ignore[no-untyped-call]
+            pipe.multi()
             due_objects = []
             for name, fields in fields_of.items():
                 if not fields:

@@ -53,7 +53,7 @@ _SCALE = (
 
 
 # Disable the `_created` series, which double the number of series.
-disable_created_metrics()  # type: ignore[no-untyped-call]
+disable_created_metrics()
 
 
 class Metrics:

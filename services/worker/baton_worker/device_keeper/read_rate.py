@@ -60,7 +60,7 @@ def _rate(memory: Tensor) -> float:
 
 
 def _seconds(numbers: Tensor) -> float:
-    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))  # type: ignore[no-untyped-call]
+    first, last = (torch.cuda.Event(enable_timing=True) for _ in range(2))
     first.record()
     for part in torch.split(numbers, _PART):
         part.sum()

@@ -120,11 +120,11 @@ def _tape(calls: list[Call], extent: Extent) -> CallRecording:
         raise Untaped(str(error)) from error
 
 
-class _Watch(TorchDispatchMode):  # type: ignore[no-untyped-call]
+class _Watch(TorchDispatchMode):
     """Records every torch operator that runs inside this context."""
 
     def __init__(self, take: Callable[[_Operator], None]) -> None:
-        super().__init__()  # type: ignore[no-untyped-call]
+        super().__init__()
         self._take = take
         self.made: list[Tensor] = []
 

@@ -280,7 +280,7 @@ class OneDnnLinear(WithoutFactors):
             return "it is not on the CPU"
         if weight.dtype not in cls._DTYPES:
             return f"oneDNN is not used for {weight.dtype}"
-        if not torch.backends.mkldnn.is_available():  # type: ignore[no-untyped-call]
+        if not torch.backends.mkldnn.is_available():
             return "this build of torch has no oneDNN"
         if weight.dtype is torch.bfloat16 and not torch.ops.mkldnn._is_mkldnn_bf16_supported():
             return "this CPU has no fast bfloat16"

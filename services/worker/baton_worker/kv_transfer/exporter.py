@@ -16,6 +16,7 @@ from baton.net.curve import CurveKeys
 from baton.net.sockets import Server, wait
 from baton.net.topology import PAGES
 from baton.protocol import Block, Fetch, Grant, Message, Missing, Offer, Open, Opened
+from baton.protocol.transfer import Denial
 from baton_worker.kv_transfer.content import Content, Reader
 from baton_worker.kv_transfer.transport import (
     Sender,
@@ -193,21 +194,21 @@ class Exporter(threading.Thread):
         dtype = self._content.dtype_name(fetch.layer)
         return Block(fetch.id, fetch.layer, fetch.start, dtype, check, data, size)
 
-    def _denies(self, message: Open | Fetch) -> str:
-        """Why no grant covers the request; empty if one does."""
+    def _denies(self, message: Open | Fetch) -> Denial | None:
+        """Why no grant covers the request; None if one does."""
         entry = self._grants.get(message.id)
         if entry is None:
             return "unknown"
         grant = entry[0]
         if grant.epoch != message.epoch:
             return "stale"
-        return "" if hmac.compare_digest(grant.token, message.token) else "refused"
+        return None if hmac.compare_digest(grant.token, message.token) else "refused"
 
-    def _missing(self, fetch: Fetch, reason: str) -> Missing:
+    def _missing(self, fetch: Fetch, reason: Denial) -> Missing:
         if reason != "unknown":
             self.refused += 1
             log.warning("refused to send KV of transfer %d: they are not granted", fetch.id)
-        return Missing(fetch.id, fetch.layer, fetch.start, reason)  # type: ignore[arg-type]
+        return Missing(fetch.id, fetch.layer, fetch.start, reason)
 
     def _tend(self) -> None:
         oldest = time.monotonic() - _LANE_SECONDS

@@ -59,13 +59,13 @@ class CudaLink:
 class _CudaDownload:
     def __init__(self, target: Tensor) -> None:
         self._target = target
-        self._event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        self._event = torch.cuda.Event()
         self._event.record()
 
     @property
     def ready(self) -> bool:
         """See `Download`."""
-        return bool(self._event.query())  # type: ignore[no-untyped-call]
+        return bool(self._event.query())
 
     def wait(self) -> Tensor:
         """See `Download`."""

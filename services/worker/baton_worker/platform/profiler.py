@@ -42,7 +42,7 @@ class Profiler:
         if settings.profiler == "cuda":
             if not torch.cuda.is_available():
                 return "Profiler 'cuda' needs a GPU: use 'torch'."
-            torch.cuda.profiler.start()  # type: ignore[no-untyped-call]
+            torch.cuda.profiler.start()
         else:
             self._trace = _trace(settings)
             self._trace.start()
@@ -66,7 +66,7 @@ class Profiler:
             return "No profile is being recorded: begin one with /start_profile."
         self._running = False
         if self._trace is None:
-            torch.cuda.profiler.stop()  # type: ignore[no-untyped-call]
+            torch.cuda.profiler.stop()
             return ""
         trace, self._trace = self._trace, None
         with pulse.beating():

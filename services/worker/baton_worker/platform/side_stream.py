@@ -40,7 +40,7 @@ class CudaSideStream(CudaLink):
 
     def __init__(self, device: torch.device) -> None:
         self._device = device
-        self._stream = torch.cuda.Stream(device)  # type: ignore[no-untyped-call]
+        self._stream = torch.cuda.Stream(device)
 
     def queue(self) -> AbstractContextManager[object]:
         """See `SideStream`."""
@@ -48,13 +48,13 @@ class CudaSideStream(CudaLink):
 
     def fence(self) -> Fence:
         """See `SideStream`."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()
         event.record(torch.cuda.default_stream(self._device))
         return _CudaFence(self._stream, event)
 
     def settle(self) -> None:
         """See `SideStream`."""
-        event = torch.cuda.Event()  # type: ignore[no-untyped-call]
+        event = torch.cuda.Event()
         event.record(self._stream)
         event.synchronize()
 

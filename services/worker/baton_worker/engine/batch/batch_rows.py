@@ -43,8 +43,9 @@ class BatchRows:
         """The rows where `chosen` holds."""
         if np.count_nonzero(chosen) == len(self):
             return self
-        columns = (self.slots, self.starts, self.counts, self.samples)
-        return BatchRows(*(column[chosen] for column in columns))  # type: ignore[arg-type]
+        return BatchRows(
+            self.slots[chosen], self.starts[chosen], self.counts[chosen], self.samples[chosen]
+        )
 
     @property
     def last(self) -> Column:
