@@ -201,6 +201,7 @@ UNMIRRORED = {
     "worker/kv_transfer/nixl_buffers.py",
     # Part of two kernels: the tests of products and of experts compare what they give.
     "worker/kernels/triton/row_tiles.py",
+    "worker/kernels/triton/weight_sums.py",
     # A base class, tables, and what the tests of the families of heads run.
     "worker/models/draft/layer_head.py",
     "worker/models/draft/state_head.py",

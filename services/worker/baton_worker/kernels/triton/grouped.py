@@ -26,7 +26,7 @@ from torch import Tensor
 from baton_worker.kernels.cpu.linear import GATES
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.packed_weights import TILE, PackedWeights
-from baton_worker.kernels.triton import gated, product_tiles, row_tiles
+from baton_worker.kernels.triton import gated, product_tiles, row_tiles, weight_sums
 from baton_worker.kernels.triton.fp8 import quantise
 from baton_worker.kernels.triton.product_tiles import COLUMNS, Tile
 from baton_worker.kernels.triton.row_tiles import Visits
@@ -38,219 +38,6 @@ _INNER = 64
 _SUMMED = 1024
 _PER_PROCESSOR = 2
 """Programs that few rows are cut into for each processor of the GPU."""
-
-
-@triton.jit
-def _numbers(codes, VALUES: tl.constexpr):
-    """float32 of int32 codes, by their bits: a conversion is slower, and each is exact."""
-    if VALUES == 1:
-        # 2^23 + code, less 2^23.
-        number = (codes | 0x4B000000).to(tl.float32, bitcast=True) - 8388608.0
-    elif VALUES == 2:
-        # Sign, exponent and fraction in their places; 126 is the difference of the biases.
-        bits = ((codes & 8) << 28) | ((codes & 7) << 22)
-        number = bits.to(tl.float32, bitcast=True) * 8.507059173023462e37
-    else:
-        bits = ((codes & 128) << 24) | ((codes & 127) << 20)
-        number = bits.to(tl.float32, bitcast=True) * 1.329227995784916e36
-    return number
-
-
-@triton.jit
-def _scale(source, inside, SCALES: tl.constexpr):
-    """float32 of stored scales."""
-    scale = tl.load(source, mask=inside, other=0)
-    if SCALES == 1:
-        # The code 0 is 2^-127, which has no exponent of its own; 255 is no number.
-        bits = tl.where(scale == 0, 0x400000, scale.to(tl.int32) << 23)
-        number = tl.where(scale == 255, float("nan"), bits.to(tl.float32, bitcast=True))
-    elif SCALES == 2:
-        number = _numbers(scale.to(tl.int32), 3)
-    else:
-        number = scale.to(tl.float32)
-    return number
-
-
-@triton.jit
-def _of_columns(x, LEFT: tl.constexpr):
-    """A vector along the columns of a weight: the first axis of a tile if the weight is LEFT."""
-    return x[:, None] if LEFT else x[None, :]
-
-
-@triton.jit
-def _beside_columns(x, LEFT: tl.constexpr):
-    """A vector along the other axis, that of rows or of channels."""
-    return x[None, :] if LEFT else x[:, None]
-
-
-@triton.jit
-def _inputs(x, input_row, is_row, k, inner, LEFT: tl.constexpr):
-    """Channels `k` of the rows that visits read; of LEFT weights channels come first."""
-    source_ptr = x + _beside_columns(input_row, LEFT) * inner + _of_columns(k, LEFT)
-    inside = _beside_columns(is_row, LEFT) & _of_columns(k < inner, LEFT)
-    return tl.load(source_ptr, mask=inside, other=0.0)
-
-
-@triton.jit
-def _float_sums(
-    x,
-    words,
-    input_row,
-    is_row,
-    expert,
-    column,
-    is_column,
-    columns,
-    inner,
-    first,
-    last,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TILE: tl.constexpr,
-):
-    """The product of rows with some columns of a weight in floats, of the tiles `first` ...
-    `last` - 1 of the inner axis."""
-    total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
-    for tile in range(first, last):
-        k = tile * TILE + tl.arange(0, TILE)
-        inputs = _inputs(x, input_row, is_row, k, inner, False)
-        weights = words + (expert * columns + column[None, :]) * inner + k[:, None]
-        weights = tl.load(weights, mask=(k < inner)[:, None] & is_column[None, :], other=0.0)
-        total = tl.dot(inputs, weights, total, input_precision="ieee")
-    return total
-
-
-@triton.jit
-def _scale_at(expert, channel, column, columns, groups, group):
-    """Where the scales of a channel are. The last group may be longer than the channels that are
-    left."""
-    return (expert * groups + tl.minimum(channel // group, groups - 1)) * columns + column
-
-
-@triton.jit
-def _packed_sums(
-    x,
-    x_scales,
-    words,
-    scales,
-    zeros,
-    input_row,
-    is_row,
-    expert,
-    column,
-    is_column,
-    columns,
-    inner,
-    group,
-    x_group,
-    first,
-    last,
-    VALUES: tl.constexpr,
-    SCALES: tl.constexpr,
-    BITS: tl.constexpr,
-    SLICES: tl.constexpr,
-    FOLDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TILE: tl.constexpr,
-    LEFT: tl.constexpr,
-):
-    """The same of a packed weight; see `_product`. If the weight is LEFT, [COLUMNS, ROWS]."""
-    RUN: tl.constexpr = TILE * BITS // 32
-    FIRST: tl.constexpr = COLUMNS if LEFT else ROWS
-    SECOND: tl.constexpr = ROWS if LEFT else COLUMNS
-    total = tl.full((FIRST, SECOND), 0.0, tl.float32)
-    channel = tl.arange(0, RUN)
-    groups, x_groups = tl.cdiv(inner, group), tl.cdiv(inner, x_group)
-    for tile in range(first, last):
-        word_row = (expert * tl.cdiv(inner, TILE) + tile) * RUN + channel
-        word = words + _beside_columns(word_row, LEFT) * columns + _of_columns(column, LEFT)
-        word = tl.load(word, mask=_of_columns(is_column, LEFT), other=0)
-        for first_run in tl.static_range(0, 32 // BITS, SLICES):
-            scale_offset = _scale_at(
-                expert, tile * TILE + first_run * RUN, column, columns, groups, group
-            )
-            if VALUES == 1:
-                zero = tl.load(zeros + scale_offset, mask=is_column, other=0).to(tl.float32)
-            partial = total if FOLDED else tl.full((FIRST, SECOND), 0.0, tl.float32)
-            for run_in_slice in tl.static_range(SLICES):
-                run = first_run + run_in_slice
-                k = tile * TILE + run * RUN
-                inputs = _inputs(x, input_row, is_row, k + channel, inner, LEFT)
-                weights = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
-                if VALUES == 1:
-                    weights -= _of_columns(zero, LEFT)
-                if FOLDED:
-                    run_scale_offset = _scale_at(expert, k, column, columns, groups, group)
-                    weights *= _of_columns(
-                        _scale(scales + run_scale_offset, is_column, SCALES), LEFT
-                    )
-                weights = weights.to(inputs.dtype)
-                if LEFT:
-                    partial = tl.dot(weights, inputs, partial, input_precision="ieee")
-                else:
-                    partial = tl.dot(inputs, weights, partial, input_precision="ieee")
-            if FOLDED:
-                total = partial
-            else:
-                scale = _scale(scales + scale_offset, is_column, SCALES)
-                if VALUES == 3:
-                    x_scale_offset = (tile * TILE + first_run * RUN) // x_group
-                    x_scale_offset = input_row * x_groups + tl.minimum(x_scale_offset, x_groups - 1)
-                    x_scale = tl.load(x_scales + x_scale_offset, mask=is_row, other=0.0)
-                    partial *= _beside_columns(x_scale, LEFT)
-                total += partial * _of_columns(scale, LEFT)
-    return total
-
-
-@triton.jit
-def _sums(
-    x,
-    x_scales,
-    words,
-    scales,
-    zeros,
-    factors,
-    bias,
-    input_row,
-    is_row,
-    expert,
-    column,
-    is_column,
-    columns,
-    inner,
-    group,
-    x_group,
-    first,
-    last,
-    VALUES: tl.constexpr,
-    SCALES: tl.constexpr,
-    BITS: tl.constexpr,
-    SLICES: tl.constexpr,
-    FOLDED: tl.constexpr,
-    ROWS: tl.constexpr,
-    COLUMNS: tl.constexpr,
-    TILE: tl.constexpr,
-    LEFT: tl.constexpr,
-):
-    """The product of rows with some columns of a weight, and a bias if there is one."""
-    part = (input_row, is_row, expert, column, is_column, columns, inner)
-    if VALUES == 0:
-        total = _float_sums(x, words, *part, first, last, ROWS, COLUMNS, TILE)
-    else:
-        total = _packed_sums(
-            *(x, x_scales, words, scales, zeros),
-            *part,
-            *(group, x_group, first, last),
-            *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
-        )
-    if SCALES == 2:
-        factor = tl.load(factors + expert * columns + column, mask=is_column, other=0.0)
-        total *= _of_columns(factor, LEFT)
-    if bias is not None:
-        added = tl.load(bias + expert * columns + column, mask=is_column, other=0.0)
-        total += _of_columns(added, LEFT).to(tl.float32)
-    return total
 
 
 @triton.jit(do_not_specialize=["rows", "first_tiles"])
@@ -300,14 +87,14 @@ def _product(
     if SPLIT:
         last = tl.minimum(first + first_tiles, last)
     input_row = visit // divisor
-    total = _sums(
+    total = weight_sums.sums(
         *(x, x_scales, words, scales, zeros, factors),
         *(bias, input_row, is_row, expert, column, is_column),
         *(columns, inner, group, x_group, first, last),
         *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
     )
     if GATE is not None:
-        up = _sums(
+        up = weight_sums.sums(
             *(x, x_scales, words, scales, zeros, factors, bias, input_row, is_row, expert),
             *(column + width, is_column, columns, inner, group, x_group, first, last),
             *(VALUES, SCALES, BITS, SLICES, FOLDED, ROWS, COLUMNS, TILE, LEFT),
@@ -317,8 +104,10 @@ def _product(
         total = gated.activated(total.to(tl.float32), up.to(tl.float32), GATE)
     if SPLIT:
         visit += tl.program_id(2).to(tl.int64) * rows
-    target = out + _beside_columns(visit, LEFT) * width + _of_columns(column, LEFT)
-    there = _beside_columns(is_row, LEFT) & _of_columns(is_column, LEFT)
+    target = (
+        out + weight_sums.beside_columns(visit, LEFT) * width + weight_sums.of_columns(column, LEFT)
+    )
+    there = weight_sums.beside_columns(is_row, LEFT) & weight_sums.of_columns(is_column, LEFT)
     tl.store(target, total.to(out.dtype.element_ty), mask=there)
 
 
@@ -348,34 +137,35 @@ def _dequantise(
     columns,
     inner,
     group,
-    first,
-    some,
+    first_column,
+    num_columns,
     VALUES: tl.constexpr,
     SCALES: tl.constexpr,
     BITS: tl.constexpr,
     COLUMNS: tl.constexpr,
     TILE: tl.constexpr,
 ):
-    """out [inner, some]: a tile of the columns `first` ... of one weight, in packed order."""
+    """out [inner, num_columns]: a tile of the columns `first_column` ... of one weight, in packed
+    order."""
     RUN: tl.constexpr = TILE * BITS // 32
-    place = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    column, inside, channel = first + place, place < some, tl.arange(0, RUN)
+    position = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
+    column, inside, channel = first_column + position, position < num_columns, tl.arange(0, RUN)
     tile, groups = tl.program_id(1).to(tl.int64), tl.cdiv(inner, group)
     word = words + (tile * RUN + channel)[:, None] * columns + column[None, :]
     word = tl.load(word, mask=inside[None, :], other=0)
     for run in tl.static_range(32 // BITS):
         k = tile * TILE + run * RUN + channel
-        at = tl.minimum((tile * TILE + run * RUN) // group, groups - 1) * columns + column
-        number = _numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+        scale_offset = tl.minimum((tile * TILE + run * RUN) // group, groups - 1) * columns + column
+        floats = weight_sums.numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
         if VALUES == 1:
-            number -= tl.load(zeros + at, mask=inside, other=0).to(tl.float32)[None, :]
-        scale = _scale(scales + at, inside, SCALES)
+            floats -= tl.load(zeros + scale_offset, mask=inside, other=0).to(tl.float32)[None, :]
+        scale = weight_sums.scales_of(scales + scale_offset, inside, SCALES)
         if SCALES == 2:
             scale *= tl.load(factors + column, mask=inside, other=0.0)
-        number *= scale[None, :]
-        target = out + k[:, None] * some + place[None, :]
+        floats *= scale[None, :]
+        target = out + k[:, None] * num_columns + position[None, :]
         there = (k < inner)[:, None] & inside[None, :]
-        tl.store(target, number.to(out.dtype.element_ty), mask=there)
+        tl.store(target, floats.to(out.dtype.element_ty), mask=there)
 
 
 def product(
