@@ -70,7 +70,7 @@ class Worker:
             if isinstance(message, Plan):
                 self.plans.add(message)
             elif isinstance(message, TruncatePlan):
-                self.plans.cut(message.step)
+                self.plans.truncate(message.step)
             else:
                 self.handshake.receive(message, 0.0)
 
@@ -100,7 +100,7 @@ class Worker:
         result = Result(
             plan.epoch, plan.step + turn, rows.tobytes(), first.tobytes(), b"\x01" * count, tokens
         )
-        self.client.send(self.plans.tell(result))
+        self.client.send(self.plans.with_truncation(result))
         return True
 
 

@@ -472,7 +472,7 @@ class World:
         result = peer.engine.step(*peer.plans.first)
         peer.plans.advance()
         _arrive(peer, late)
-        peer.results.append(peer.plans.tell(result))
+        peer.results.append(peer.plans.with_truncation(result))
         return True
 
     def deliver(self, name: str = "w") -> bool:
@@ -548,7 +548,7 @@ def _arrive(peer: Peer, late: int) -> None:
         if isinstance(message, Plan):
             peer.plans.add(message)
         else:
-            peer.plans.cut(message.step)
+            peer.plans.truncate(message.step)
 
 
 def _learn(peer: Peer) -> None:

@@ -87,6 +87,6 @@ class BlockHashes:
         hashes, prefix = self._hashes, self.prefix(block)
         tokens = self.content(block * self.size, (block + 1) * self.size)
         if len(hashes) == block + 1:
-            assert len(tokens) == 4 * self.size, "a block has no name before its last token exists"
+            assert len(tokens) == 4 * self.size, "a block has no hash before its last token exists"
             hashes.append(block_hash(prefix, tokens))
         return self.at(block), prefix, tokens

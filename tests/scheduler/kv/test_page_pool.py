@@ -28,7 +28,7 @@ def test_free_held_and_cached_are_always_all(total: int, steps: list[tuple[str, 
             for page in owners[number % len(owners)]:
                 if page not in pool.index:
                     names += 1
-                    pool.name(page, b"%d" % names)
+                    pool.add_hash(page, b"%d" % names)
         elif action == "r":
             pool.reset()
         pool.check()
@@ -102,12 +102,12 @@ def test_a_full_page_has_a_name_and_what_it_begins_with_unless_another_has_them(
         for page in pool.take(2):
             if number:
                 pool.fill(page, b"name", b"before", b"1234")
-            elif pool.name(page, b"name"):
+            elif pool.add_hash(page, b"name"):
                 pool.begin(page, b"before", b"1234")
         pool.check()
     assert pools[0].layout() == pools[1].layout()
     free = PagePool(1)
-    with pytest.raises(AssertionError, match="owner"):
+    with pytest.raises(AssertionError, match="held page"):
         free.fill(0, b"name", b"before", b"1234")
 
 
@@ -115,7 +115,7 @@ def named(pool: PagePool, *names: bytes) -> list[int]:
     """Cached pages of these names, given back in this order."""
     pages = pool.take(len(names))
     for page, name in zip(pages, names, strict=True):
-        pool.name(page, name)
+        pool.add_hash(page, name)
         pool.give([page])
     return pages
 
@@ -144,7 +144,7 @@ def test_of_a_chain_the_end_is_evicted_first() -> None:
     pool = PagePool(3)
     pages = pool.take(3)
     for page in pages:
-        pool.name(page, b"%d" % page)
+        pool.add_hash(page, b"%d" % page)
     pool.give(pages)
     assert [pool.take(1)[0] for _ in range(3)] == pages[::-1]
 
@@ -161,7 +161,7 @@ def test_a_reset_frees_what_nobody_uses() -> None:
 def test_a_disowned_page_is_not_found_and_not_kept() -> None:
     pool = PagePool(2)
     (page,) = pages = pool.take(1)
-    pool.name(page, b"bad")
+    pool.add_hash(page, b"bad")
     pool.uncache(pages)
     pool.give(pages)
     assert (len(pool.index), pool.num_cached) == (0, 0)
@@ -173,12 +173,14 @@ def test_pages_that_hold_something_from_before_are_cached() -> None:
     pool.check()
     assert (pool.num_cached, pool.num_free) == (2, 4)
     assert sorted(pool.take(3)) == [1, 2, 3]
-    assert pool.index.name(2) is None and pool.index.name(0) == b"b", "the longest known goes first"
+    assert pool.index.hash_of(2) is None and pool.index.hash_of(0) == b"b", (
+        "the longest known goes first"
+    )
 
 
 @pytest.mark.parametrize("page", [4, 1])
 def test_a_page_that_cannot_hold_it(page: int) -> None:
     pool = PagePool(4)
     pool.take(4)
-    with pytest.raises(ValueError, match="a name that is not there"):
+    with pytest.raises(ValueError, match="is not free"):
         pool.adopt({page: b"a"})

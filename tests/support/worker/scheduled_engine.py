@@ -177,7 +177,7 @@ class House:
         for result in results:
             # Whether to swap is not to depend on the speed of this machine.
             result = msgspec.structs.replace(result, swap_us=0)
-            self.results.append(self.plans.tell(result))
+            self.results.append(self.plans.with_truncation(result))
             self._take(self.state.apply(Settled("w", self.results[-1])))
         self.state.check()
 
@@ -204,7 +204,7 @@ class House:
             if isinstance(message, Plan):
                 self.plans.add(message)
             else:
-                self.plans.cut(message.step)
+                self.plans.truncate(message.step)
 
     def _take(self, decisions: list[Decision]) -> None:
         for decision in decisions:

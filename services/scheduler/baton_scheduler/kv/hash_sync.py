@@ -32,24 +32,24 @@ class PageHashSync:
         evicted = self._pages.intersection(changed)
         if now < self._next and not evicted:
             return None
-        names = self._names(index, now)
+        hashes = self._new_hashes(index, now)
         self._pages.difference_update(evicted)
-        self._pages.update(names)
-        forgotten = evicted.difference(names)
+        self._pages.update(hashes)
+        forgotten = evicted.difference(hashes)
         for page in forgotten:
-            if index.name(page) is None:
+            if index.hash_of(page) is None:
                 changed.pop(page, None)
         return (
-            PageHashes(epoch, join_hashes(names), pack(forgotten, "I"))
-            if names or forgotten
+            PageHashes(epoch, join_hashes(hashes), pack(forgotten, "I"))
+            if hashes or forgotten
             else None
         )
 
-    def _names(self, index: PrefixCache, now: float) -> dict[int, bytes]:
+    def _new_hashes(self, index: PrefixCache, now: float) -> dict[int, bytes]:
         """New hashes, if it is time to send them."""
         if now < self._next:
             return {}
         self._next = now + _SECONDS
-        names = {page: name for page in index.changed if (name := index.name(page)) is not None}
+        hashes = {page: hash for page in index.changed if (hash := index.hash_of(page)) is not None}
         index.changed.clear()
-        return names
+        return hashes

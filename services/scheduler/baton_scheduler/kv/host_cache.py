@@ -46,7 +46,7 @@ class HostCache:
             self._outgoing[page] = (hash, self._pages[hash])
 
     def _evict(self) -> None:
-        waiting = {name for name, _ in self._outgoing.values()}
+        waiting = {hash for hash, _ in self._outgoing.values()}
         for hash, page in self._pages.items():
             if not self._pins[page] and hash not in waiting:
                 self._drop(hash)
@@ -67,8 +67,8 @@ class HostCache:
         tables = list[BlockTable]()
         for group in range(len(groups)):
             start = max(first, groups.first(group, end * groups.page_size))
-            names = (group_key(chain.at(block), group) for block in range(start, end))
-            tables.append(BlockTable(start, [pages[name] for name in names]))
+            hashes = (group_key(chain.at(block), group) for block in range(start, end))
+            tables.append(BlockTable(start, [pages[hash] for hash in hashes]))
         return tables
 
     def pin(self, pages: Iterable[int]) -> None:
@@ -90,7 +90,7 @@ class HostCache:
 
     def reset(self) -> int:
         """Drop all pages that are not pinned. Returns their number."""
-        waiting = {name for name, _ in self._outgoing.values()}
+        waiting = {hash for hash, _ in self._outgoing.values()}
         idle = [h for h, p in self._pages.items() if not self._pins[p] and h not in waiting]
         for hash in idle:
             self._drop(hash)
@@ -106,4 +106,4 @@ class HostCache:
         held = list(self._pages.values())
         assert sorted(held + self._free) == list(range(self.total))
         assert not any(self._pins[page] for page in self._free), "a page to be read is free"
-        assert all(self._pages.get(name) == page for name, page in self._outgoing.values())
+        assert all(self._pages.get(hash) == page for hash, page in self._outgoing.values())

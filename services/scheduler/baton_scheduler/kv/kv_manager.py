@@ -94,13 +94,13 @@ class KVManager:
         fresh = np.flatnonzero(full > before)
         columns = (column.take(fresh).tolist() for column in (slots, before, full))
         for slot, first, count in zip(*columns, strict=True):
-            self._name(slot, first, count)
+            self._hash_blocks(slot, first, count)
         batch.num_hashed_blocks[slots[fresh]] = full[fresh]
         for slot in slots[prefilled].tolist():
             self.keep_tail(slot)
             batch.at(slot).prompt_cached = True
 
-    def _name(self, slot: int, first: int, count: int) -> None:
+    def _hash_blocks(self, slot: int, first: int, count: int) -> None:
         """Add blocks first .. count - 1 of a slot to the prefix cache."""
         batch, fill = self.batch, self.pool.fill
         chain = batch.at(slot).chain(self.page_size)

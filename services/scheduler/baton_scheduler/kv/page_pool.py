@@ -125,16 +125,16 @@ class PagePool:
         else:
             self._free.append(page)
 
-    def adopt(self, names: Mapping[int, bytes]) -> None:
+    def adopt(self, hashes: Mapping[int, bytes]) -> None:
         """Mark free pages as cached with these hashes, which a worker of an earlier epoch has left.
 
         Raises `ValueError` if there is no such page.
         """
-        if not names.keys() <= set(self._free):
-            raise ValueError("a page has a name that is not there")
-        self._free = [page for page in self._free if page not in names]
-        for page, name in names.items():
-            self.index.add(page, name)
+        if not hashes.keys() <= set(self._free):
+            raise ValueError("a page with a hash is not free")
+        self._free = [page for page in self._free if page not in hashes]
+        for page, hash in hashes.items():
+            self.index.add(page, hash)
             self._cached[page] = None
         self._balance()
 
@@ -142,21 +142,21 @@ class PagePool:
         """Number of references to a page."""
         return self._references[page]
 
-    def name(self, page: int, hash: bytes) -> bool:
+    def add_hash(self, page: int, hash: bytes) -> bool:
         """Hash a held, full page. Returns False if another page already has this hash."""
-        assert self._references[page], "only a page with an owner gets a name"
+        assert self._references[page], "only a held page gets a hash"
         return self.index.add(page, hash)
 
     def fill(self, page: int, hash: bytes, prefix: bytes, tokens: bytes) -> None:
         """Index a held page that became full, by its hash and by its tokens, unless another page
         has the hash."""
-        assert self._references[page], "only a page with an owner gets a name"
+        assert self._references[page], "only a held page gets a hash"
         self.index.fill(page, hash, prefix, tokens)
 
     def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
         """Index a held page, for copying, by the prefix it continues and its first tokens. Its
         owner may still write after them."""
-        assert self._references[page], "only a page with an owner gets a name"
+        assert self._references[page], "only a held page gets a hash"
         self.index.begin(page, prefix, tokens)
 
     def uncache(self, pages: Sequence[int]) -> None:
@@ -196,5 +196,5 @@ class PagePool:
         assert len(held) == self._num_held and len(free | cached | held) == self.total, (
             "a page is in two states, or in none"
         )
-        assert not free & known, "a free page has a name"
-        assert cached <= known, "a cached page has no name"
+        assert not free & known, "a free page has a hash"
+        assert cached <= known, "a cached page has no hash"

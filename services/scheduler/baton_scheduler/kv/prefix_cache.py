@@ -122,13 +122,13 @@ class PrefixCache:
             for group, first in enumerate(firsts)
         ]
 
-    def name(self, page: int) -> bytes | None:
+    def hash_of(self, page: int) -> bytes | None:
         """Hash of a page; None if it has none."""
         return self._hashes.get(page)
 
-    def knows(self, name: bytes) -> bool:
+    def knows(self, hash: bytes) -> bool:
         """True if a page has this hash."""
-        return name in self._pages
+        return hash in self._pages
 
     def add(self, page: int, hash: bytes) -> bool:
         """Give a page its hash. Returns False, and drops the page from the index, if another page
@@ -136,7 +136,7 @@ class PrefixCache:
         if hash in self._pages:
             self._leave(page)
             return False
-        assert page not in self._hashes, "a page's content changed under its name"
+        assert page not in self._hashes, "a page's content changed under its hash"
         self._pages[hash] = page
         self._hashes[page] = hash
         self._evicted.pop(hash, None)
@@ -149,8 +149,8 @@ class PrefixCache:
             self._leave(page)
             return
         old = self._parents.get(page)
-        assert page not in self._hashes, "a page's content changed under its name"
-        assert old is None or old == prefix, "a page's content changed under its name"
+        assert page not in self._hashes, "a page's content changed under its hash"
+        assert old is None or old == prefix, "a page's content changed under its hash"
         self._pages[hash], self._hashes[page] = page, hash
         self._evicted.pop(hash, None)
         self.changed[page] = None
@@ -160,7 +160,7 @@ class PrefixCache:
     def begin(self, page: int, prefix: bytes, tokens: bytes) -> None:
         """Index a page that begins with the KV of these tokens (int32) after the prefix."""
         old = self._parents.get(page)
-        assert old is None or old == prefix, "a page's content changed under its name"
+        assert old is None or old == prefix, "a page's content changed under its hash"
         self._parents[page] = prefix
         self._forks.setdefault(prefix, {})[page] = tokens
 
@@ -214,10 +214,10 @@ class PrefixCache:
 
     def layout(self) -> bytes:
         """All hashes as bytes, for the state's digest."""
-        names = pack(self._hashes, "I") + b"".join(self._hashes.values())
+        hashes = pack(self._hashes, "I") + b"".join(self._hashes.values())
         forks = (tokens for pages in self._forks.values() for tokens in pages.values())
         parents = pack(self._parents, "I") + b"".join(self._parents.values())
-        return names + parents + b"".join(forks) + pack([len(self._evicted)], "I")
+        return hashes + parents + b"".join(forks) + pack([len(self._evicted)], "I")
 
     def check(self) -> None:
         """Assert that both directions of the index agree."""

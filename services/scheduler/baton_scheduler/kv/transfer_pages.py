@@ -55,7 +55,7 @@ class TransferPages:
         for group, table in enumerate(tables):
             for block in range(max(start // size, table.first), table.end):
                 page, last = table.at(block), min(end, (block + 1) * size)
-                if last % size or pool.name(page, group_key(chain.at(block), group)):
+                if last % size or pool.add_hash(page, group_key(chain.at(block), group)):
                     content = chain.content(block * size, last)
                     pool.begin(page, group_key(chain.prefix(block), group), content)
 

@@ -45,8 +45,8 @@ def _incomplete(worker: Worker, hash: bytes) -> bool:
     index, groups = worker.pool.index, worker.groups
     if groups.plain:
         return index.was_evicted(hash)
-    names = [group_key(hash, group) for group in range(len(groups))]
-    return any(index.was_evicted(name) or index.knows(name) for name in names)
+    hashes = [group_key(hash, group) for group in range(len(groups))]
+    return any(index.was_evicted(hash) or index.knows(hash) for hash in hashes)
 
 
 def _unsalted(worker: Worker, sequence: Sequence) -> int:

@@ -51,9 +51,9 @@ class Fleet:
         Raises `ValueError` if the pages it reports are invalid.
         """
         assert name not in self._workers and not self.refuses(name, epoch)
-        names = split_hashes(held) if held is not None else {}
+        page_hashes = split_hashes(held) if held is not None else {}
         self._workers[name] = Worker(
-            name, epoch, info, max_num_batched_tokens, caching=caching, names=names
+            name, epoch, info, max_num_batched_tokens, caching=caching, page_hashes=page_hashes
         )
 
     def leave(self, name: str) -> Worker | None:

@@ -35,7 +35,7 @@ _NOTHING: Mapping[int, bytes] = MappingProxyType({})
 class Worker:
     """Pages, slots and in-flight steps of a worker.
 
-    `names` are the hashes of pages cached in an earlier epoch; raises `ValueError` if there are no
+    `page_hashes` are those of pages cached in an earlier epoch; raises `ValueError` if there are no
     such pages. `max_num_batched_tokens` is the scheduler's limit on the new tokens of a step. It
     does not apply to a worker that only encodes whole texts: it has no decode rows that a long step
     would delay.
@@ -49,7 +49,7 @@ class Worker:
         max_num_batched_tokens: int,
         *,
         caching: bool,
-        names: Mapping[int, bytes] = _NOTHING,
+        page_hashes: Mapping[int, bytes] = _NOTHING,
     ) -> None:
         encodes = _only_encodes(info)
         self.name, self.epoch, self.info = name, epoch, info
@@ -63,7 +63,7 @@ class Worker:
         self.pool = PagePool(info.num_pages, _host(info) if self.caching else None)
         self._hash_sync = PageHashSync()
         if self.caching:
-            self.pool.adopt(names)
+            self.pool.adopt(page_hashes)
             self._hash_sync.assume(self.pool.index)
         self.batch = SlotTable(info.max_num_seqs, len(self.groups))
         self.kv = KVManager(self.pool, self.batch, self.groups, caching=self.caching)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from baton_worker.checkpoint.mmap import release
+from baton_worker.checkpoint.formats.mmap import release
 from baton_worker.distributed.shard_weights import Destination
 from baton_worker.kernels.weight import QuantizedWeight
 

@@ -124,7 +124,7 @@ class _Watch(TorchDispatchMode):
     """Records every torch operator that runs inside this context."""
 
     def __init__(self, take: Callable[[_Operator], None]) -> None:
-        super().__init__()
+        super().__init__()  # type: ignore[no-untyped-call]
         self._take = take
         self.made: list[Tensor] = []
 

@@ -13,7 +13,7 @@ from safetensors import SafetensorError
 from torch import Tensor
 
 from baton.errors import ModelError
-from baton_worker.checkpoint.mmap import opened
+from baton_worker.checkpoint.formats.mmap import opened
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.lora.magnitudes import is_magnitude, with_magnitudes
 from baton_worker.lora.peft_config import PeftConfig

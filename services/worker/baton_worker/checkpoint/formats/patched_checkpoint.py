@@ -9,7 +9,7 @@ from safetensors import SafetensorError
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.formats.checkpoint import Checkpoint
-from baton_worker.checkpoint.mmap import opened
+from baton_worker.checkpoint.formats.mmap import opened
 from baton_worker.checkpoint.unstack import Stored
 from baton_worker.quantization.methods import method
 from baton_worker.spec import Decoder

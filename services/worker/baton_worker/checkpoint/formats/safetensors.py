@@ -17,7 +17,7 @@ from baton.checkpoint.json_file import read_json
 from baton.checkpoint.part_folders import PARTS, in_parts
 from baton.errors import ModelError
 from baton.logs import logger
-from baton_worker.checkpoint.mmap import opened
+from baton_worker.checkpoint.formats.mmap import opened
 from baton_worker.quantization.collect import Collected, CollectedWeights
 from baton_worker.quantization.methods import formats
 from baton_worker.spec import Decoder

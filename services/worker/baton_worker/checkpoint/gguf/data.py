@@ -17,8 +17,8 @@ from torch import Tensor
 
 from baton.checkpoint.gguf_header import TensorEntry
 from baton.errors import ModelError
+from baton_worker.checkpoint.formats.mmap import AROUND
 from baton_worker.checkpoint.gguf.blocks import open_blocks
-from baton_worker.checkpoint.mmap import AROUND
 from baton_worker.checkpoint.row_reader import Rows
 from baton_worker.kernels.quantized_weights import BlockQuantized, UnreadWeight
 

@@ -9,7 +9,7 @@ import pytest
 import torch
 from safetensors.torch import save_file
 
-from baton_worker.checkpoint.mmap import opened, release
+from baton_worker.checkpoint.formats.mmap import opened, release
 
 SIZE = 8 << 20
 needs_maps = pytest.mark.skipif(not Path("/proc/self/smaps").exists(), reason="needs Linux's /proc")
