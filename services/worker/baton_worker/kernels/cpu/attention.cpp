@@ -107,10 +107,10 @@ struct Job {
 };
 
 template <class T, class P>
-std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
-    std::vector<Asker> askers(size_t(task.tokens) * job.group);
+std::vector<QueryView> views_of(const Job<T, P>& job, const Task& task) {
+    std::vector<QueryView> views(size_t(task.tokens) * job.group);
     const int start = job.start(task.row), first = job.first(task.row);
-    for (int r = 0; r < int(askers.size()); r++) {
+    for (int r = 0; r < int(views.size()); r++) {
         const int slot = start + task.first + r / job.group;
         const int64_t token = job.token(task, r);
         const int position = job.batch.depths ? start + job.batch.depths[token] : slot;
@@ -118,9 +118,9 @@ std::vector<Asker> askers_of(const Job<T, P>& job, const Task& task) {
         const float slope = job.call.slopes ? job.call.slopes[job.head(task, r)] : 0.0f;
         const int oldest = job.oldest(position);
         const int last = job.last_of(task.row, task.first + r / job.group);
-        askers[r] = {position, oldest, first, last, ancestors, slope};
+        views[r] = {position, oldest, first, last, ancestors, slope};
     }
-    return askers;
+    return views;
 }
 
 template <class X, class T, class P>
@@ -137,33 +137,33 @@ void copy_query(const Job<T, P>& job, const Task& task, int rows, float* to) {
 
 // Whether a task's queries are one tile, so that keys need not be packed.
 template <class X>
-bool takes_lying_keys(int rows) {
+bool reads_keys_in_place(int rows) {
     return kTiled<X> && rows <= kRowsTogether;
 }
 
 // Calls with(r, n, state) for the rows [r, r + n) of a task that see something of a block.
 template <int kMost, class With>
-void for_seeing(const std::vector<Asker>& askers, int begin, int end, Softmax state, int dim,
+void for_seeing(const std::vector<QueryView>& views, int begin, int end, Softmax state, int dim,
                 const With& with) {
-    const int rows = int(askers.size());
+    const int rows = int(views.size());
     for (int r = 0; r < rows; r += kMost) {
         const int n = std::min(kMost, rows - r);
-        const auto blind = [&](const Asker& asker) { return asker.sees_none(begin, end); };
-        if (std::all_of(&askers[r], &askers[r] + n, blind)) continue;
+        const auto blind = [&](const QueryView& view) { return view.sees_none(begin, end); };
+        if (std::all_of(&views[r], &views[r] + n, blind)) continue;
         with(r, n, Softmax{state.most + r, state.total + r, state.sum + int64_t(r) * dim});
     }
 }
 
 // All query rows of a task to one block of keys. `next` is the block that comes after it.
 template <class X, class T, class P>
-void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Asker>& askers,
+void attend_block(const Job<T, P>& job, const Task& task, const std::vector<QueryView>& views,
                   const Room& room, int begin, const Located<P>& next, Softmax state) {
     const Located<P> here = job.keys(task, begin);
     const Width& width = job.width;
     const int end = begin + here.count;
     const int start = job.start(task.row), dim = width.values;
-    const bool lying = takes_lying_keys<X>(int(askers.size()));
-    if (!lying) pack_keys<X>(here, next, width.key, width.keys, room.keys);
+    const bool in_place = reads_keys_in_place<X>(int(views.size()));
+    if (!in_place) pack_keys<X>(here, next, width.key, width.keys, room.keys);
     pack_values<X>(here, next, job.strides.value, width.value, dim, room.values);
     const bool tree = job.batch.depths != nullptr && end > start;
     const int32_t* depths = tree ? job.batch.depths + job.batch.query_starts[task.row] : nullptr;
@@ -172,18 +172,18 @@ void attend_block(const Job<T, P>& job, const Task& task, const std::vector<Aske
     const auto query = [&](int r) { return room.query + int64_t(r) * stride; };
 #if defined(__AMX_BF16__)
     if constexpr (kTiled<X>) {
-        return for_seeing<kTileRows>(askers, begin, end, state, dim, [&](int r, int n, auto some) {
+        return for_seeing<kTileRows>(views, begin, end, state, dim, [&](int r, int n, auto some) {
             alignas(64) float scores[kTileRows * kBlock];
-            if (lying)
+            if (in_place)
                 score_keys(here, next, job.strides.token, width, room, n, scores);
             else
                 score_on_tiles<kBlock>(query(r), stride, room.keys, stride, scores);
-            weigh_tile(n, job.call, &askers[r], block, dim, some, scores);
+            weigh_tile(n, job.call, &views[r], block, dim, some, scores);
         });
     }
 #endif
-    for_seeing<kTile>(askers, begin, end, state, dim, [&](int r, int n, auto some) {
-        attend_rows<X>(n, job.call, &askers[r], query(r), stride, block, dim, some);
+    for_seeing<kTile>(views, begin, end, state, dim, [&](int r, int n, auto some) {
+        attend_rows<X>(n, job.call, &views[r], query(r), stride, block, dim, some);
     });
 }
 
@@ -228,10 +228,11 @@ void run(const Job<T, P>& job, const Task& task, const Task* after,
     const Width& width = job.width;
     const int rows = task.tokens * job.group, stride = width.keys / kPerWord<X>;
     const int dim = width.values;
-    const size_t words = size_t(with_room(rows)) * stride, turned = size_t(kRowsTogether) * stride;
-    scratch.reset(words + turned + size_t(kBlock) * (width.keys + dim) +
+    const size_t words = size_t(with_room(rows)) * stride;
+    const size_t transposed = size_t(kRowsTogether) * stride;
+    scratch.reset(words + transposed + size_t(kBlock) * (width.keys + dim) +
                   2 * softmax_size(rows, dim) + 64);
-    const Room room = {scratch.take(words), scratch.take(turned),
+    const Room room = {scratch.take(words), scratch.take(transposed),
                        scratch.take(size_t(kBlock) * width.keys),
                        scratch.take(size_t(kBlock) * dim)};
     const Softmax part = task.partial < 0 ? take_softmax(scratch, rows, dim)
@@ -242,9 +243,9 @@ void run(const Job<T, P>& job, const Task& task, const Task* after,
 #if defined(__AMX_BF16__)
     const AttentionShapes shapes(std::min(rows, kTileRows));
     const std::conditional_t<kTiled<X>, Tiles, NoTiles> tiles(shapes);
-    if (takes_lying_keys<X>(rows)) turn_queries(room.query, rows, stride, room.turned);
+    if (reads_keys_in_place<X>(rows)) transpose_queries(room.query, rows, stride, room.transposed);
 #endif
-    const std::vector<Asker> askers = askers_of(job, task);
+    const std::vector<QueryView> views = views_of(job, task);
     const int oldest = job.begin(task);
     for (int begin = task.begin; begin < task.end; begin += kPartition) {
         clear(current, rows, dim);
@@ -253,7 +254,7 @@ void run(const Job<T, P>& job, const Task& task, const Task* after,
             const bool last = b + kBlock >= task.end && after != nullptr;
             const Located<P> next =
                 last ? job.keys(*after, job.begin(*after)) : job.keys(task, b + kBlock);
-            attend_block<X>(job, task, askers, room, b, next, current);
+            attend_block<X>(job, task, views, room, b, next, current);
         }
         if (task.partial < 0) merge(whole, current, rows, dim);
     }
@@ -272,7 +273,7 @@ class Work {
         const int threads = omp_get_max_threads();
         int64_t keys = 0;
         for (int row = 0; row < job.batch.rows; row++) keys += job.batch.lengths[row];
-        if (threads > 1) enough_ = std::max<int64_t>(kPartition, keys / (4 * threads));
+        if (threads > 1) split_keys_ = std::max<int64_t>(kPartition, keys / (4 * threads));
         for (int row = 0; row < job.batch.rows; row++)
             for (int head = 0; head < job.call.num_kv_heads; head++) add(job, row, head);
     }
@@ -298,7 +299,7 @@ class Work {
             products += int64_t(end - begin) * job.width.keys * (some * job.group + 4);
             // A few tokens over many keys: only keys are left to divide among threads. Rows that
             // are short beside the others are not divided, which bounds the room for partials.
-            const bool split = tokens <= most && end - begin > enough_;
+            const bool split = tokens <= most && end - begin > split_keys_;
             if (!split) tasks.push_back({row, head, first, some, begin, end, -1});
             for (int b = begin; split && b < end; b += kPartition)
                 tasks.push_back(
@@ -306,7 +307,7 @@ class Work {
         }
     }
 
-    int64_t enough_ = std::numeric_limits<int64_t>::max();  // keys of one task
+    int64_t split_keys_ = std::numeric_limits<int64_t>::max();  // keys of one task
     int num_partials_ = 0;
 };
 
@@ -349,14 +350,14 @@ void attend(const Call& call, const Batch& batch, const T* query, int64_t query_
     Work work(job);
     work.make_room(shared_scratch, group, job.width.values);
     const int count = int(work.tasks.size());
-    const bool worth = work.products >= kWorthThreads;
-    share(worth, count, [&](int64_t begin, int64_t end) {
+    const bool use_threads = work.products >= kWorthThreads;
+    share(use_threads, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++) {
             const Task* task = &work.tasks[size_t(i)];
             run<X>(job, *task, i + 1 < end ? task + 1 : nullptr, work.partials);
         }
     }, Pieces::kUneven);
-    share(worth, count, [&](int64_t begin, int64_t end) {
+    share(use_threads, count, [&](int64_t begin, int64_t end) {
         for (int64_t i = begin; i < end; i++)
             if (starts_split(work, int(i))) finish(job, work, size_t(i));
     }, Pieces::kUneven);

@@ -62,25 +62,25 @@ void weigh(const float* weights, const float* values, int num_words, int dim, co
 
 // N query rows, `stride` words apart, to one block.
 template <class X, int N>
-void attend_tile(const Call& call, const Asker* askers, const float* query, int stride,
+void attend_tile(const Call& call, const QueryView* views, const float* query, int stride,
                  const Block& block, int dim, Softmax state) {
     static_assert(N <= kWidth, "the fades of a tile are one register");
     alignas(64) float scores[N * kBlock], fade[kWidth] = {};
     const int num_words = (call.head_dim + kPerWord<X> - 1) / kPerWord<X>;
     score<X, N>(query, block.keys, num_words, stride, scores);
-    soften<X>(N, call, askers, block, state, scores, fade);
+    update_softmax<X>(N, call, views, block, state, scores, fade);
     const int used = (block.count + kPerWord<X> - 1) / kPerWord<X>;
     weigh<X, N>(scores, block.values, used, dim, fade, state.sum);
 }
 
 // As `attend_tile` for n <= N rows.
 template <class X, int N = kTile>
-void attend_rows(int n, const Call& call, const Asker* askers, const float* query, int stride,
+void attend_rows(int n, const Call& call, const QueryView* views, const float* query, int stride,
                  const Block& block, int dim, Softmax state) {
     if (n == N)
-        attend_tile<X, N>(call, askers, query, stride, block, dim, state);
+        attend_tile<X, N>(call, views, query, stride, block, dim, state);
     else if constexpr (N > 1)
-        attend_rows<X, N - 1>(n, call, askers, query, stride, block, dim, state);
+        attend_rows<X, N - 1>(n, call, views, query, stride, block, dim, state);
 }
 
 }  // namespace

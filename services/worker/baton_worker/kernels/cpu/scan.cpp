@@ -33,43 +33,43 @@ struct Scan {
 // What a vector of channels has come to.
 class State {
   public:
-    State(const Scan& how, int64_t channel)
-        : how_(how), channel_(channel), count_(static_cast<int>(how.channels - channel)) {
-        state_.resize(how.state_size * kWidth);
+    State(const Scan& params, int64_t channel)
+        : params_(params), channel_(channel), count_(static_cast<int>(params.channels - channel)) {
+        state_.resize(params.state_size * kWidth);
     }
 
     void load_from(const float* page) {
-        for (int64_t n = 0; n < how_.state_size; n++)
-            store(at(n), load_some(page + n * how_.channels + channel_, count_));
+        for (int64_t n = 0; n < params_.state_size; n++)
+            store(at(n), load_some(page + n * params_.channels + channel_, count_));
     }
 
     void store_to(float* page) const {
-        for (int64_t n = 0; n < how_.state_size; n++)
-            store_some(page + n * how_.channels + channel_, load(at(n)), count_);
+        for (int64_t n = 0; n < params_.state_size; n++)
+            store_some(page + n * params_.channels + channel_, load(at(n)), count_);
     }
 
     // Pass a token whose row of inputs it is, written by `write`; what `read` finds then, if any.
     template <class T>
-    void pass(const T* row, const float* write, const float* read, float* out) {
-        const Vec raised = load_some(row + how_.channels + channel_, count_);
-        const Vec step = softplus(add(raised, load_some(how_.bias + channel_, count_)));
-        const Vec driven = mul(step, load_some(row + channel_, count_));
-        Vec found = zero();
-        for (int64_t n = 0; n < how_.state_size; n++) {
-            const Vec rate = load_some(how_.rates + n * how_.channels + channel_, count_);
-            const Vec left = mul(load(at(n)), exp2(mul(step, rate)));
-            const Vec state = fma(set1(write[n]), driven, left);
+    void advance(const T* row, const float* write, const float* read, float* out) {
+        const Vec raw_step = load_some(row + params_.channels + channel_, count_);
+        const Vec step = softplus(add(raw_step, load_some(params_.bias + channel_, count_)));
+        const Vec step_input = mul(step, load_some(row + channel_, count_));
+        Vec output = zero();
+        for (int64_t n = 0; n < params_.state_size; n++) {
+            const Vec rate = load_some(params_.rates + n * params_.channels + channel_, count_);
+            const Vec decayed = mul(load(at(n)), exp2(mul(step, rate)));
+            const Vec state = fma(set1(write[n]), step_input, decayed);
             store(at(n), state);
-            if (read != nullptr) found = fma(set1(read[n]), state, found);
+            if (read != nullptr) output = fma(set1(read[n]), state, output);
         }
-        if (read != nullptr) store_some(out + channel_, found, count_);
+        if (read != nullptr) store_some(out + channel_, output, count_);
     }
 
   private:
     float* at(int64_t n) { return state_.data() + n * kWidth; }
     const float* at(int64_t n) const { return state_.data() + n * kWidth; }
 
-    const Scan& how_;
+    const Scan& params_;
     int64_t channel_;
     int count_;  // of channels that there are from here on
     std::vector<float> state_;
@@ -77,42 +77,43 @@ class State {
 
 // Some channels of one sequence.
 template <class T>
-void walk(const Scan& how, const Chains& chains, int64_t row, int64_t channel) {
+void scan_channels(const Scan& params, const Chains& chains, int64_t row, int64_t channel) {
     static thread_local Rows writes;
     std::vector<State> states;
-    const int64_t end = std::min(channel + kChannels, how.channels);
-    for (int64_t c = channel; c < end; c += kWidth) states.emplace_back(how, c);
+    const int64_t end = std::min(channel + kChannels, params.channels);
+    for (int64_t c = channel; c < end; c += kWidth) states.emplace_back(params, c);
     const int64_t last = chains.stops[row] - 1;
     for (int64_t entry = chains.starts[row]; entry <= last; entry++) {
         const int64_t page = chains.pages[entry], first = chains.firsts[entry];
         const int64_t begin = chains.begins[entry];
         const int64_t count = first + chains.begins[entry + 1] - begin;
-        const T* tokens = static_cast<const T*>(how.tokens) + page * how.page + how.input;
-        writes.shape(count, how.state_size);
+        const T* tokens = static_cast<const T*>(params.tokens) + page * params.page + params.input;
+        writes.shape(count, params.state_size);
         for (int64_t t = 0; t < count; t++)
-            writes.read(t, tokens + t * how.token + 2 * how.channels, how.state_size);
+            writes.read(t, tokens + t * params.token + 2 * params.channels, params.state_size);
         for (State& state : states) {
-            if (entry == chains.starts[row]) state.load_from(how.states + page * how.state);
+            if (entry == chains.starts[row]) state.load_from(params.states + page * params.state);
             for (int64_t t = 0; t < count; t++) {
                 const int64_t query = begin + t - first;
-                const float* read = t < first ? nullptr : how.read + query * how.state_size;
-                state.pass(tokens + t * how.token, writes[t], read,
-                           how.out + std::max(begin, query) * how.channels);
+                const float* read = t < first ? nullptr : params.read + query * params.state_size;
+                state.advance(tokens + t * params.token, writes[t], read,
+                              params.out + std::max(begin, query) * params.channels);
             }
-            if (entry < last) state.store_to(how.states + chains.pages[entry + 1] * how.state);
+            if (entry < last)
+                state.store_to(params.states + chains.pages[entry + 1] * params.state);
         }
     }
 }
 
 template <class T>
-void walk_all(const Scan& how, const Chains& chains, int64_t rows) {
-    const int64_t groups = (how.channels + kChannels - 1) / kChannels;
+void scan_all(const Scan& params, const Chains& chains, int64_t rows) {
+    const int64_t groups = (params.channels + kChannels - 1) / kChannels;
     if (!rows) return;
-    const int64_t tokens = (chains.stops[rows - 1] - chains.starts[0]) * how.page_size;
-    const bool worth = tokens * how.channels * how.state_size >= kWorthThreads;
-    share(worth, rows * groups, [&](int64_t begin, int64_t end) {
+    const int64_t tokens = (chains.stops[rows - 1] - chains.starts[0]) * params.page_size;
+    const bool use_threads = tokens * params.channels * params.state_size >= kWorthThreads;
+    share(use_threads, rows * groups, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)
-            walk<T>(how, chains, task / groups, task % groups * kChannels);
+            scan_channels<T>(params, chains, task / groups, task % groups * kChannels);
     }, Pieces::kUneven);
 }
 
@@ -120,9 +121,9 @@ void walk_all(const Scan& how, const Chains& chains, int64_t rows) {
 }  // namespace baton
 
 // Each sequence of `chains`: what its queries find, and the states of all its pages but the first.
-extern "C" void baton_scan(const baton::Scan* how, const baton::Chains* chains, int64_t rows) {
-    if (how->bytes == 4)
-        baton::walk_all<float>(*how, *chains, rows);
+extern "C" void baton_scan(const baton::Scan* params, const baton::Chains* chains, int64_t rows) {
+    if (params->bytes == 4)
+        baton::scan_all<float>(*params, *chains, rows);
     else
-        baton::walk_all<baton::Bf16>(*how, *chains, rows);
+        baton::scan_all<baton::Bf16>(*params, *chains, rows);
 }

@@ -35,9 +35,9 @@ class Scratch {
 
 thread_local Scratch scratch;
 
-// Memory of a task: its queries [row][word], and turned if they are one tile; a packed block.
+// Memory of a task: its queries [row][word], and transposed if they are one tile; a packed block.
 struct Room {
-    float *query, *turned, *keys, *values;
+    float *query, *transposed, *keys, *values;
 };
 
 }  // namespace

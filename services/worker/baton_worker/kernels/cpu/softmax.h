@@ -37,7 +37,7 @@ void clear(Softmax& state, int rows, int dim) {
 // A query row: its token's position, the first position that it may see, the first and the last
 // slot of its sequence that it may see, which of its row's new tokens, the slope of its head. Slots
 // and positions are the same but for the new tokens of a tree.
-struct Asker {
+struct QueryView {
     int position, oldest, first, last;
     uint64_t ancestors;
     float slope;
@@ -61,11 +61,11 @@ constexpr float kAhead = 1 << 30;  // a position that is masked for all queries
 
 // Positions [kBlock] of the keys of a block with new tokens of a tree, counted from its begin: to
 // queries that do not see a key it lies ahead.
-void place_keys(const Asker& asker, const Block& block, float* places) {
+void place_keys(const QueryView& view, const Block& block, float* places) {
     for (int i = 0; i < kBlock; i++) {
         const int slot = block.begin + i, fresh = slot - block.start;
-        const bool hidden = slot < asker.first || slot > asker.last ||
-                            (fresh >= 0 && fresh < kMostBits && !(asker.ancestors >> fresh & 1));
+        const bool hidden = slot < view.first || slot > view.last ||
+                            (fresh >= 0 && fresh < kMostBits && !(view.ancestors >> fresh & 1));
         if (hidden)
             places[i] = kAhead;
         else
@@ -74,7 +74,7 @@ void place_keys(const Asker& asker, const Block& block, float* places) {
 }
 
 // cap * tanh(x / cap).
-Vec bend(Vec x, const Call& call) {
+Vec soft_cap(Vec x, const Call& call) {
     const Vec one = set1(1.0f);
     const Vec e = exp(x * set1(2.0f / call.softcap));
     return set1(call.softcap) * (one - set1(2.0f) / (e + one));
@@ -83,17 +83,17 @@ Vec bend(Vec x, const Call& call) {
 // As `finish_scores` for a token that sees what is in [oldest, newest], counted from the block's
 // begin. So are the `places` of keys; without a tree they are one behind the other.
 template <bool kTree>
-float finish_some(const Call& call, const Asker& asker, const Block& block, int oldest, int newest,
-                  const float* places, float* scores) {
+float finish_visible(const Call& call, const QueryView& view, const Block& block, int oldest,
+                     int newest, const float* places, float* scores) {
     const bool whole = !kTree && oldest <= 0 && kBlock <= newest + 1;
     const Vec low = set1(float(oldest)), high = set1(float(newest));
-    const Vec here = set1(float(asker.position - block.begin));
+    const Vec here = set1(float(view.position - block.begin));
     Vec most = set1(kHidden);
     for (int i = 0; i < kBlock; i += kWidth) {
         const Vec key = kTree ? load(places + i) : count_up() + set1(float(i));
         Vec x = load(scores + i) * set1(call.scale);
-        if (call.softcap > 0) x = bend(x, call);
-        if (call.slopes) x = fma(set1(asker.slope), key - here, x);
+        if (call.softcap > 0) x = soft_cap(x, call);
+        if (call.slopes) x = fma(set1(view.slope), key - here, x);
         if (!whole) x = within(key, low, high, x, set1(kHidden));
         store(scores + i, x);
         most = max(most, x);
@@ -102,16 +102,16 @@ float finish_some(const Call& call, const Asker& asker, const Block& block, int 
 }
 
 // Products [kBlock] to scores, hidden ones at -inf; returns the greatest.
-float finish_scores(const Call& call, const Asker& asker, const Block& block, float* scores) {
+float finish_scores(const Call& call, const QueryView& view, const Block& block, float* scores) {
     if (block.depths == nullptr) {
-        const int oldest = std::max(asker.oldest, asker.first) - block.begin;
-        return finish_some<false>(call, asker, block, oldest, asker.last - block.begin, nullptr,
-                                  scores);
+        const int oldest = std::max(view.oldest, view.first) - block.begin;
+        return finish_visible<false>(call, view, block, oldest, view.last - block.begin, nullptr,
+                                     scores);
     }
     alignas(64) float places[kBlock];
-    place_keys(asker, block, places);
-    return finish_some<true>(call, asker, block, asker.oldest - block.begin,
-                             asker.position - block.begin, places, scores);
+    place_keys(view, block, places);
+    return finish_visible<true>(call, view, block, view.oldest - block.begin,
+                                view.position - block.begin, places, scores);
 }
 
 // Scores [kBlock] to weights as words of X, in place; returns their sum as the product sees them.
@@ -138,11 +138,11 @@ float base_of(float most) { return most == kHidden ? 0.0f : most; }
 // The products [n][kBlock] of n queries with a block become weights, in place; `fade` is what is
 // left of their sums so far.
 template <class X>
-void soften(int n, const Call& call, const Asker* askers, const Block& block, Softmax state,
-            float* scores, float* fade) {
+void update_softmax(int n, const Call& call, const QueryView* views, const Block& block,
+                    Softmax state, float* scores, float* fade) {
     float most[kWidth];
     for (int i = 0; i < n; i++) {
-        const float greatest = finish_scores(call, askers[i], block, scores + i * kBlock);
+        const float greatest = finish_scores(call, views[i], block, scores + i * kBlock);
         // NaN must win, so that a broken sequence shows.
         most[i] = greatest <= state.most[i] ? state.most[i] : greatest;
         fade[i] = state.most[i] - base_of(most[i]);

@@ -28,14 +28,15 @@ template <class T>
 struct Head {
     Rows keys, values;
 
-    void read(const States& how, int64_t page, int64_t head, int64_t count) {
-        keys.shape(count, how.key_dim);
-        values.shape(count, how.value_dim);
-        const int64_t group = head / (how.heads / how.groups);
+    void read(const States& params, int64_t page, int64_t head, int64_t count) {
+        keys.shape(count, params.key_dim);
+        values.shape(count, params.value_dim);
+        const int64_t group = head / (params.heads / params.groups);
         for (int64_t j = 0; j < count; j++) {
-            const T* row = static_cast<const T*>(how.tokens) + page * how.page + j * how.token;
-            keys.read(j, row + how.key + group * how.key_dim, how.key_dim);
-            values.read(j, row + how.value + head * how.value_dim, how.value_dim);
+            const T* row =
+                static_cast<const T*>(params.tokens) + page * params.page + j * params.token;
+            keys.read(j, row + params.key + group * params.key_dim, params.key_dim);
+            values.read(j, row + params.value + head * params.value_dim, params.value_dim);
         }
     }
 };
@@ -43,41 +44,42 @@ struct Head {
 // e^(to - from[j]) * weight[j] of the first `count` tokens.
 void decayed(const float* from, const float* weight, float to, int64_t count, float* out) {
     for (int64_t j = 0; j < count; j += kWidth) {
-        const int some = static_cast<int>(count - j);
-        const Vec left = exp(sub(set1(to), load_some(from + j, some)));
-        store_some(out + j, mul(left, load_some(weight + j, some)), some);
+        const int lanes = static_cast<int>(count - j);
+        const Vec decay = exp(sub(set1(to), load_some(from + j, lanes)));
+        store_some(out + j, mul(decay, load_some(weight + j, lanes)), lanes);
     }
 }
 
 // The state of a page after its last token, of one head: a state [key_dim, value_dim] to another.
 template <class T>
-void carry(const States& how, int64_t before, int64_t head, const float* faded,
-           const float* weight, float* begun) {
-    static thread_local Head<T> kept;
-    static thread_local std::vector<float> counts;
-    const int64_t size = how.page_size, dim = how.value_dim;
-    kept.read(how, before, head, size);
-    counts.resize(size);
-    decayed(faded, weight, faded[size - 1], size, counts.data());
+void carry(const States& params, int64_t from_page, int64_t head, const float* log_decays,
+           const float* weight, float* next_state) {
+    static thread_local Head<T> rows;
+    static thread_local std::vector<float> token_weights;
+    const int64_t size = params.page_size, dim = params.value_dim;
+    rows.read(params, from_page, head, size);
+    token_weights.resize(size);
+    decayed(log_decays, weight, log_decays[size - 1], size, token_weights.data());
     for (int64_t j = 0; j < size; j++)
-        for (int64_t p = 0; p < kept.values.width(); p += kWidth)
-            store(kept.values[j] + p, mul(load(kept.values[j] + p), set1(counts[j])));
-    const Vec left = set1(exp_of(faded[size - 1]));
-    const float* state = how.states + before * how.state + head * how.key_dim * dim;
-    begun += head * how.key_dim * dim;
-    for (int64_t n = 0; n < how.key_dim; n += kTogether) {
-        const int rows = static_cast<int>(std::min<int64_t>(kTogether, how.key_dim - n));
+        for (int64_t p = 0; p < rows.values.width(); p += kWidth)
+            store(rows.values[j] + p, mul(load(rows.values[j] + p), set1(token_weights[j])));
+    const Vec page_decay = set1(exp_of(log_decays[size - 1]));
+    const float* state = params.states + from_page * params.state + head * params.key_dim * dim;
+    next_state += head * params.key_dim * dim;
+    for (int64_t n = 0; n < params.key_dim; n += kTogether) {
+        const int together = static_cast<int>(std::min<int64_t>(kTogether, params.key_dim - n));
         for (int64_t p = 0; p < dim; p += kWidth) {
-            const int some = static_cast<int>(dim - p);
+            const int lanes = static_cast<int>(dim - p);
             Vec sums[kTogether];
-            for (int r = 0; r < rows; r++)
-                sums[r] = mul(left, load_some(state + (n + r) * dim + p, some));
+            for (int r = 0; r < together; r++)
+                sums[r] = mul(page_decay, load_some(state + (n + r) * dim + p, lanes));
             for (int64_t j = 0; j < size; j++) {
-                const Vec value = load(kept.values[j] + p);
-                for (int r = 0; r < rows; r++)
-                    sums[r] = fma(set1(kept.keys[j][n + r]), value, sums[r]);
+                const Vec value = load(rows.values[j] + p);
+                for (int r = 0; r < together; r++)
+                    sums[r] = fma(set1(rows.keys[j][n + r]), value, sums[r]);
             }
-            for (int r = 0; r < rows; r++) store_some(begun + (n + r) * dim + p, sums[r], some);
+            for (int r = 0; r < together; r++)
+                store_some(next_state + (n + r) * dim + p, sums[r], lanes);
         }
     }
 }
@@ -85,42 +87,42 @@ void carry(const States& how, int64_t before, int64_t head, const float* faded,
 // What `Count` queries, tokens `first` and following of a page, read of the state and of the tokens
 // up to each, `Wide` vectors of it at a time. A query's sums are the same beside any others.
 template <int Count, int Wide>
-void read_some(const States& how, const Rows& keys, const Rows& values, const Rows& queries,
-               int64_t query, int64_t first, const float* state, const float* faded,
-               const float* weight, float* out, int64_t stride) {
-    static thread_local std::vector<float> counts;
-    const int64_t dim = how.value_dim;
-    counts.resize(Count * how.page_size);
-    float left[Count];
+void read_queries(const States& params, const Rows& keys, const Rows& values, const Rows& queries,
+                  int64_t query, int64_t first, const float* state, const float* log_decays,
+                  const float* weight, float* out, int64_t stride) {
+    static thread_local std::vector<float> token_weights;
+    const int64_t dim = params.value_dim;
+    token_weights.resize(Count * params.page_size);
+    float state_decay[Count];
     for (int i = 0; i < Count; i++) {
-        float* mine = counts.data() + i * how.page_size;
-        left[i] = exp_of(faded[first + i]);
-        decayed(faded, weight, faded[first + i], first + i + 1, mine);
+        float* scores = token_weights.data() + i * params.page_size;
+        state_decay[i] = exp_of(log_decays[first + i]);
+        decayed(log_decays, weight, log_decays[first + i], first + i + 1, scores);
         for (int64_t j = 0; j <= first + i; j++)
-            mine[j] = mine[j] * dot(queries[query + i], keys[j], keys.width());
+            scores[j] = scores[j] * dot(queries[query + i], keys[j], keys.width());
     }
     for (int64_t p = 0; p < dim; p += Wide * kWidth) {
-        int some[Wide];
+        int lanes[Wide];
         for (int v = 0; v < Wide; v++)
-            some[v] = static_cast<int>(std::max<int64_t>(0, dim - p - v * kWidth));
+            lanes[v] = static_cast<int>(std::max<int64_t>(0, dim - p - v * kWidth));
         Vec sums[Count][Wide];
         for (int i = 0; i < Count; i++)
             for (int v = 0; v < Wide; v++) sums[i][v] = zero();
-        for (int64_t n = 0; n < how.key_dim; n++) {
+        for (int64_t n = 0; n < params.key_dim; n++) {
             for (int v = 0; v < Wide; v++) {
-                const Vec row = load_some(state + n * dim + p + v * kWidth, some[v]);
+                const Vec row = load_some(state + n * dim + p + v * kWidth, lanes[v]);
                 for (int i = 0; i < Count; i++)
                     sums[i][v] = fma(set1(queries[query + i][n]), row, sums[i][v]);
             }
         }
         for (int i = 0; i < Count; i++) {
-            const float* mine = counts.data() + i * how.page_size;
-            for (int v = 0; v < Wide && some[v] > 0; v++) {
+            const float* scores = token_weights.data() + i * params.page_size;
+            for (int v = 0; v < Wide && lanes[v] > 0; v++) {
                 const int64_t at = p + v * kWidth;
-                Vec total = mul(sums[i][v], set1(left[i]));
+                Vec total = mul(sums[i][v], set1(state_decay[i]));
                 for (int64_t j = 0; j <= first + i; j++)
-                    total = fma(set1(mine[j]), load(values[j] + at), total);
-                store_some(out + i * stride + at, total, some[v]);
+                    total = fma(set1(scores[j]), load(values[j] + at), total);
+                store_some(out + i * stride + at, total, lanes[v]);
             }
         }
     }
@@ -128,77 +130,81 @@ void read_some(const States& how, const Rows& keys, const Rows& values, const Ro
 
 // What the tokens of one block and head read: `count` queries from token `first` of the page on.
 template <class T>
-void read(const States& how, int64_t page, int64_t head, int64_t first, int64_t count,
-          const float* query, const float* faded, const float* weight, float* out) {
-    static thread_local Head<T> kept;
+void read(const States& params, int64_t page, int64_t head, int64_t first, int64_t count,
+          const float* query, const float* log_decays, const float* weight, float* out) {
+    static thread_local Head<T> rows;
     static thread_local Rows queries;
-    kept.read(how, page, head, first + count);
-    queries.shape(count, how.key_dim);
-    const int64_t group = head / (how.heads / how.groups);
+    rows.read(params, page, head, first + count);
+    queries.shape(count, params.key_dim);
+    const int64_t group = head / (params.heads / params.groups);
     for (int64_t i = 0; i < count; i++)
-        queries.read(i, query + (i * how.groups + group) * how.key_dim, how.key_dim);
-    const float* state = how.states + page * how.state + head * how.key_dim * how.value_dim;
-    const int64_t stride = how.heads * how.value_dim;
-    out += head * how.value_dim;
+        queries.read(i, query + (i * params.groups + group) * params.key_dim, params.key_dim);
+    const float* state =
+        params.states + page * params.state + head * params.key_dim * params.value_dim;
+    const int64_t stride = params.heads * params.value_dim;
+    out += head * params.value_dim;
     int64_t i = 0;
     for (; i + kTogether <= count; i += kTogether)
-        read_some<kTogether, 2>(how, kept.keys, kept.values, queries, i, first + i, state, faded,
-                             weight, out + i * stride, stride);
+        read_queries<kTogether, 2>(params, rows.keys, rows.values, queries, i, first + i, state,
+                                   log_decays, weight, out + i * stride, stride);
     for (; i < count; i++)
-        read_some<1, 4>(how, kept.keys, kept.values, queries, i, first + i, state, faded, weight,
-                     out + i * stride, stride);
+        read_queries<1, 4>(params, rows.keys, rows.values, queries, i, first + i, state,
+                           log_decays, weight, out + i * stride, stride);
 }
 
 // body(item, head) for all heads of all items, on several threads where that pays.
 template <class Body>
-void each_head(const States& how, int64_t items, int64_t tokens, const Body& body) {
-    const int64_t work = tokens * how.heads * how.key_dim * how.value_dim;
-    share(work >= kWorthThreads, items * how.heads, [&](int64_t begin, int64_t end) {
-        for (int64_t task = begin; task < end; task++) body(task / how.heads, task % how.heads);
+void each_head(const States& params, int64_t items, int64_t tokens, const Body& body) {
+    const int64_t work = tokens * params.heads * params.key_dim * params.value_dim;
+    share(work >= kWorthThreads, items * params.heads, [&](int64_t begin, int64_t end) {
+        for (int64_t task = begin; task < end; task++)
+            body(task / params.heads, task % params.heads);
     }, Pieces::kUneven);
 }
 
 template <class T>
-void carry_all(const States& how, int64_t count, const int64_t* before, const int64_t* begun,
-               const float* faded, const float* weight) {
-    each_head(how, count, count * how.page_size, [&](int64_t item, int64_t head) {
-        const int64_t at = (item * how.heads + head) * how.page_size;
-        carry<T>(how, before[item], head, faded + at, weight + at,
-                 how.states + begun[item] * how.state);
+void carry_all(const States& params, int64_t count, const int64_t* from_page,
+               const int64_t* to_page, const float* log_decays, const float* weight) {
+    each_head(params, count, count * params.page_size, [&](int64_t item, int64_t head) {
+        const int64_t at = (item * params.heads + head) * params.page_size;
+        carry<T>(params, from_page[item], head, log_decays + at, weight + at,
+                 params.states + to_page[item] * params.state);
     });
 }
 
 template <class T>
-void read_all(const States& how, int64_t count, const int64_t* pages, const int64_t* begins,
-              const int64_t* firsts, const float* query, const float* faded, const float* weight,
-              float* out) {
-    each_head(how, count, begins[count], [&](int64_t item, int64_t head) {
-        const int64_t at = (item * how.heads + head) * how.page_size, begin = begins[item];
-        read<T>(how, pages[item], head, firsts[item], begins[item + 1] - begin,
-                query + begin * how.groups * how.key_dim, faded + at, weight + at,
-                out + begin * how.heads * how.value_dim);
+void read_all(const States& params, int64_t count, const int64_t* pages, const int64_t* begins,
+              const int64_t* firsts, const float* query, const float* log_decays,
+              const float* weight, float* out) {
+    each_head(params, count, begins[count], [&](int64_t item, int64_t head) {
+        const int64_t at = (item * params.heads + head) * params.page_size, begin = begins[item];
+        read<T>(params, pages[item], head, firsts[item], begins[item + 1] - begin,
+                query + begin * params.groups * params.key_dim, log_decays + at, weight + at,
+                out + begin * params.heads * params.value_dim);
     });
 }
 
 }  // namespace
 }  // namespace baton
 
-// faded and weight [count, heads, page_size]; no page is both before and begun.
-extern "C" void baton_carry(const baton::States* how, int64_t count, const int64_t* before,
-                            const int64_t* begun, const float* faded, const float* weight) {
-    if (how->bytes == 4)
-        baton::carry_all<float>(*how, count, before, begun, faded, weight);
+// log_decays and weight [count, heads, page_size]; no page is both from_page and to_page.
+extern "C" void baton_carry(const baton::States* params, int64_t count, const int64_t* from_page,
+                            const int64_t* to_page, const float* log_decays, const float* weight) {
+    if (params->bytes == 4)
+        baton::carry_all<float>(*params, count, from_page, to_page, log_decays, weight);
     else
-        baton::carry_all<baton::Bf16>(*how, count, before, begun, faded, weight);
+        baton::carry_all<baton::Bf16>(*params, count, from_page, to_page, log_decays, weight);
 }
 
 // begins [count + 1]: of each block its first query, and how many there are; firsts [count]: which
 // token of its page that is; query [queries, groups, key_dim] and out [queries, heads, value_dim].
-extern "C" void baton_read(const baton::States* how, int64_t count, const int64_t* pages,
+extern "C" void baton_read(const baton::States* params, int64_t count, const int64_t* pages,
                            const int64_t* begins, const int64_t* firsts, const float* query,
-                           const float* faded, const float* weight, float* out) {
-    if (how->bytes == 4)
-        baton::read_all<float>(*how, count, pages, begins, firsts, query, faded, weight, out);
+                           const float* log_decays, const float* weight, float* out) {
+    if (params->bytes == 4)
+        baton::read_all<float>(*params, count, pages, begins, firsts, query, log_decays, weight,
+                               out);
     else
-        baton::read_all<baton::Bf16>(*how, count, pages, begins, firsts, query, faded, weight, out);
+        baton::read_all<baton::Bf16>(*params, count, pages, begins, firsts, query, log_decays,
+                                     weight, out);
 }

@@ -52,22 +52,22 @@ void score_on_tiles(const float* query, int stride, const float* keys, int words
 }
 
 // out[key][n] for sixteen keys that lie `bytes` apart, word by word, without packing. The
-// queries are turned, [word][16].
-inline void score_lying_keys(const void* keys, std::int64_t bytes, const float* turned, int words,
-                             float* out) {
+// queries are transposed, [word][16].
+inline void score_keys_in_place(const void* keys, std::int64_t bytes, const float* transposed,
+                                int words, float* out) {
     const auto* at = static_cast<const float*>(keys);
     finish_writing();
     _tile_zero(5);
     for (int w = 0; w < words; w += kTileRows) {
         _tile_loadd(6, at + w, bytes);
-        _tile_loadd(7, turned + w * kTileRows, kTileBytes);
+        _tile_loadd(7, transposed + w * kTileRows, kTileBytes);
         _tile_dpbf16ps(5, 6, 7);
     }
     _tile_stored(5, out, kTileBytes);
 }
 
 // Four columns of sixteen rows of sixteen floats, from x on, as rows that are `stride` apart.
-inline void turn_four(const float* x, float* to, std::int64_t stride) {
+inline void transpose_four(const float* x, float* to, std::int64_t stride) {
     Vec rows[4];
     for (int i = 0; i < 4; ++i) {
         const auto at = [x, i](int part) { return _mm_loadu_ps(x + (4 * part + i) * kTileRows); };
@@ -121,11 +121,11 @@ void weigh_on_tiles(const float* weights, int stride, const float* values, int w
     }
 }
 
-// All queries of a task, which are one tile of them, turned: [word][16].
-void turn_queries(const float* query, int rows, int words, float* turned) {
+// All queries of a task, which are one tile of them, transposed: [word][16].
+void transpose_queries(const float* query, int rows, int words, float* transposed) {
     for (int w = 0; w < words; w++)
         for (int r = 0; r < kTileRows; r++)
-            turned[w * kTileRows + r] = r < rows ? query[r * words + w] : 0.0f;
+            transposed[w * kTileRows + r] = r < rows ? query[r * words + w] : 0.0f;
 }
 
 // Up to sixteen keys from `first` on, with the channels that pad them.
@@ -139,7 +139,8 @@ void copy_keys(const Located<P>& from, int first, const Width& width, Bf16* to) 
         }
 }
 
-// Scores [n][kBlock] of the turned queries with keys that lie in pages, `step` apart within one.
+// Scores [n][kBlock] of the transposed queries with keys that lie in pages, `step` apart within
+// one.
 // Those that tiles cannot read there are copied. Meanwhile the `next` keys are on their way.
 template <class P>
 void score_keys(const Located<P>& from, const Located<P>& next, int64_t step, const Width& width,
@@ -158,18 +159,19 @@ void score_keys(const Located<P>& from, const Located<P>& next, int64_t step, co
             keys = from.key[first], bytes = step * int64_t{sizeof(P)};
         else
             copy_keys(from, first, width, reinterpret_cast<Bf16*>(room.keys));
-        score_lying_keys(keys, bytes, room.turned, width.keys / 2, products + first * kTileRows);
+        score_keys_in_place(keys, bytes, room.transposed, width.keys / 2,
+                            products + first * kTileRows);
     }
     for (int first = 0; first < from.count; first += kTileRows)
         for (int q = 0; q < n; q += 4)
-            turn_four(products + first * kTileRows + q, scores + q * kBlock + first, kBlock);
+            transpose_four(products + first * kTileRows + q, scores + q * kBlock + first, kBlock);
 }
 
 // As `attend_tile` for n <= 16 rows whose products with the block's keys are known.
-void weigh_tile(int n, const Call& call, const Asker* askers, const Block& block, int dim,
+void weigh_tile(int n, const Call& call, const QueryView* views, const Block& block, int dim,
                 Softmax state, float* scores) {
     alignas(64) float fade[kWidth] = {};
-    soften<Bf16>(n, call, askers, block, state, scores, fade);
+    update_softmax<Bf16>(n, call, views, block, state, scores, fade);
     for (int r = 0; r < n; r++)
         for (int d = 0; d < dim; d += kWidth)
             store(state.sum + r * dim + d, load(state.sum + r * dim + d) * set1(fade[r]));
