@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from contextlib import closing
 
 from rich.console import Console
@@ -55,28 +55,37 @@ def ask(
         else CurveKeys.load(settings.curve_keys_dir, "worker")
     )
     me = Hello("health", f"operator-{incarnation()}", incarnation(), __version__)
-    waiting, heard = list(also), False
-    deadline = time.monotonic() + seconds
+    heard = False
     with (
         closing(directory(settings)) as where,
         Client(FLEET, where.first(FLEET), me.name.encode(), keys) as client,
     ):
-        while time.monotonic() < deadline:
-            while waiting and client.send(waiting[0]):
-                waiting.pop(0)
-            client.send(me)
-            wait((client,), BEAT_SECONDS)
-            for received in client.drain():
-                if isinstance(received.message, Stats) and not waiting:
-                    heard = True
-                    if until(received.message):
-                        return received.message
+        for stats in _reports(client, me, list(also), seconds):
+            heard = True
+            if until(stats):
+                return stats
     if heard:
         raise Unavailable(f"The scheduler does not come so far within {seconds:g} s.")
     raise Unavailable(
         f"The scheduler does not answer within {seconds:g} s. `baton serve` keeps its sockets in a "
         "private directory: give it and this command the same --run-dir."
     )
+
+
+def _reports(
+    client: Client, hello: Hello, waiting: list[Message], seconds: float
+) -> Iterator[Stats]:
+    """Send the messages once and say hello at intervals; the stats that arrive after that, until
+    the time limit."""
+    deadline = time.monotonic() + seconds
+    while time.monotonic() < deadline:
+        while waiting and client.send(waiting[0]):
+            waiting.pop(0)
+        client.send(hello)
+        wait((client,), BEAT_SECONDS)
+        for received in client.drain():
+            if isinstance(received.message, Stats) and not waiting:
+                yield received.message
 
 
 def workers(stats: Stats) -> Table:

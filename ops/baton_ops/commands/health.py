@@ -61,11 +61,11 @@ def listed(
     states: list[str] = []
     with Client(FLEET, address, hello.name.encode(), keys) as client:
         for message in _exchange(client, hello, seconds):
-            for worker in message.workers if isinstance(message, Stats) else ():
-                if worker.name.startswith(prefix):
-                    states.append(worker.state)
-                    if worker.state == "ready":
-                        return worker
+            workers = message.workers if isinstance(message, Stats) else ()
+            matching = [worker for worker in workers if worker.name.startswith(prefix)]
+            if (ready := next((w for w in matching if w.state == "ready"), None)) is not None:
+                return ready
+            states += [worker.state for worker in matching]
     state = f"it is {states[-1]}" if states else "it has not joined"
     raise Unavailable(f"The scheduler does not list this worker as ready: {state}.")
 

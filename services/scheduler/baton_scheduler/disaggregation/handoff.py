@@ -95,18 +95,17 @@ class Handoffs:
         Sequences whose KV the target already has are returned as ready.
         """
         decisions, ready = list[Decision](), list[ReadyHandoff]()
-        for source in fleet:
-            if source.info.kv_address and (source.info.role == "prefill" or source.draining):
-                for slot in ready_handoffs(source):
-                    target = self._target(source, slot, fleet)
-                    if target is None:
-                        continue
-                    started = self._start(source, slot, target)
-                    decisions += started
-                    if not started:
-                        ready.append(ReadyHandoff(source.batch.at(slot), source, target))
-                for slot in filling(source):
-                    decisions += self._start_part(source, slot, fleet)
+        sources = (w for w in fleet if w.info.role == "prefill" or w.draining)
+        for source in (w for w in sources if w.info.kv_address):
+            for slot in ready_handoffs(source):
+                if (target := self._target(source, slot, fleet)) is None:
+                    continue
+                started = self._start(source, slot, target)
+                decisions += started
+                if not started:
+                    ready.append(ReadyHandoff(source.batch.at(slot), source, target))
+            for slot in filling(source):
+                decisions += self._start_part(source, slot, fleet)
         return decisions, ready
 
     def end(

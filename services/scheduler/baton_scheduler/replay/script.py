@@ -53,43 +53,89 @@ class Script:
 
 def build_script(limits: SchedulerOptions, events: Iterable[Event]) -> Script:
     """Apply the recorded events once and collect the input of a simulation."""
-    state, script, numbers = State(limits), Script(), dict[tuple[str, int], int]()
-    sizes: dict[tuple[str, int], int] = {}
-    steps: list[tuple[int, int]] = []
-    pulls: list[tuple[int, int]] = []
-    media = MediaCosts()
+    builder = _ScriptBuilder(limits)
     for event in events:
+        builder.apply(event)
+    return builder.script()
+
+
+class _ScriptBuilder:
+    """Collects the script of a recording from its events and from the decisions that follow."""
+
+    def __init__(self, limits: SchedulerOptions) -> None:
+        self._state, self._script = State(limits), Script()
+        self._numbers: dict[tuple[str, int], int] = {}
+        """(gateway, handle) -> number of the sequence."""
+        self._sizes: dict[tuple[str, int], int] = {}
+        """Worker and step, or minus the number of a pull -> its tokens."""
+        self._steps: list[tuple[int, int]] = []
+        self._pulls: list[tuple[int, int]] = []
+        """(tokens, microseconds) of each."""
+        self._media = MediaCosts()
+
+    def apply(self, event: Event) -> None:
+        """Note the event, apply it, and note what is decided."""
+        self._note(event)
+        if isinstance(event, Arrived):
+            self._numbers[event.gateway, event.submit.handle] = len(self._script.logs)
+            self._script.logs.append(_log(event))
+        for decision in self._state.apply(event):
+            self._expect(decision)
+
+    def script(self) -> Script:
+        """The script of all events. Raises `SettingsError` if no step has ended."""
+        if not self._steps:
+            raise SettingsError("No step ends in this recording: a worker's speed is not known.")
+        self._script.step = fit(self._steps)
+        self._script.pull = fit(self._pulls) if self._pulls else (0.0, 0.0)
+        self._script.encode, self._script.pull_media = self._media.lines()
+        return self._script
+
+    def _note(self, event: Event) -> None:
         if isinstance(event, Settled):
-            size = sizes.pop((event.worker, event.result.step), 0)
-            steps += [(size, event.result.duration_us)] if size else []
-        elif media.note(event):
+            if size := self._sizes.pop((event.worker, event.result.step), 0):
+                self._steps.append((size, event.result.duration_us))
+        elif self._media.note(event):
             pass
         elif isinstance(event, Transferred):
-            size = sizes.pop((event.worker, -event.pulled.id), 0)
-            pulls += [(size, event.pulled.duration_us)] if size and not event.pulled.reason else []
+            size = self._sizes.pop((event.worker, -event.pulled.id), 0)
+            if size and not event.pulled.reason:
+                self._pulls.append((size, event.pulled.duration_us))
         elif isinstance(event, Aborted):
-            _abort(script, numbers, event, state.now)
+            self._abort(event)
         elif not isinstance(event, (Tick, Clock, Closing)):
-            script.inputs.append((state.now, event))
-        if isinstance(event, Arrived):
-            numbers[event.gateway, event.submit.handle] = len(script.logs)
-            script.logs.append(_log(event))
-        for decision in state.apply(event):
-            if isinstance(decision, Dispatch):
-                sizes |= _sizes(decision.worker, decision.message)
-            elif media.expect(decision):
-                pass
-            elif isinstance(decision.message, Pull):
-                pull = decision.message
-                sizes[decision.worker, -pull.id] = pull.end - pull.start
-            elif isinstance(decision.message, Tokens):
-                _write(script, numbers, decision.gateway, decision.message)
-    if not steps:
-        raise SettingsError("No step ends in this recording: a worker's speed is not known.")
-    script.step = fit(steps)
-    script.pull = fit(pulls) if pulls else (0.0, 0.0)
-    script.encode, script.pull_media = media.lines()
-    return script
+            self._script.inputs.append((self._state.now, event))
+
+    def _expect(self, decision: Decision) -> None:
+        if isinstance(decision, Dispatch):
+            self._sizes |= _sizes(decision.worker, decision.message)
+        elif self._media.expect(decision):
+            pass
+        elif isinstance(decision.message, Pull):
+            pull = decision.message
+            self._sizes[decision.worker, -pull.id] = pull.end - pull.start
+        elif isinstance(decision.message, Tokens):
+            self._write(decision.gateway, decision.message)
+
+    def _abort(self, event: Aborted) -> None:
+        """Record an abort as a stop of a sequence with tokens, or as the maximum wait of one
+        without."""
+        silent = []
+        for handle in unpack(event.handles, "I"):
+            number = self._numbers.get((event.gateway, handle))
+            if number is not None and self._script.logs[number]:
+                self._script.ended.add(number)
+            else:
+                silent.append(handle)
+        if silent:
+            aborted = Aborted(event.gateway, pack(silent, "I"))
+            self._script.inputs.append((self._state.now, aborted))
+
+    def _write(self, gateway: str, message: Tokens) -> None:
+        for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
+            self._script.logs[self._numbers[gateway, handle]].append(token)
+        stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
+        self._script.ended.update(self._numbers[gateway, handle] for handle in stopped)
 
 
 def with_encode_workers(script: Script, count: int) -> Script:
@@ -174,29 +220,6 @@ def _log(event: Arrived) -> list[int]:
         return unpack(event.submit.log).tolist()
     except ValueError:  # The state refuses it as well.
         return []
-
-
-def _abort(script: Script, numbers: dict[tuple[str, int], int], event: Aborted, now: float) -> None:
-    """Record an abort as a stop of a sequence with tokens, or as the maximum wait of one
-    without."""
-    silent = []
-    for handle in unpack(event.handles, "I"):
-        number = numbers.get((event.gateway, handle))
-        if number is not None and script.logs[number]:
-            script.ended.add(number)
-        else:
-            silent.append(handle)
-    if silent:
-        script.inputs.append((now, Aborted(event.gateway, pack(silent, "I"))))
-
-
-def _write(
-    script: Script, numbers: dict[tuple[str, int], int], gateway: str, message: Tokens
-) -> None:
-    for handle, token in zip(unpack(message.handles, "I"), unpack(message.tokens), strict=True):
-        script.logs[numbers[gateway, handle]].append(token)
-    stopped = [handle for handle, reason in message.finished.items() if reason == "stop"]
-    script.ended.update(numbers[gateway, handle] for handle in stopped)
 
 
 def fit(steps: list[tuple[int, int]]) -> tuple[float, float]:

@@ -103,14 +103,7 @@ def rope(
     kind = _kind(values.pop("rope_type", None) or legacy_kind, values)
     base = values.pop("rope_theta", None) or getattr(c, "rope_theta", None) or base
     share = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", partial))
-    if kind in ("llama3", "yarn", "longrope"):
-        original = getattr(c, "original_max_position_embeddings", None)
-        values.setdefault("original_max_position_embeddings", c.max_position_embeddings)
-        values["original_max_position_embeddings"] = (
-            original or values["original_max_position_embeddings"]
-        )
-    if kind == "longrope":
-        values["served"] = getattr(c, "served_length", None) or c.max_position_embeddings
+    values |= _lengths(c, kind, values)
     share = 1.0 if share is None else share
     if partial is None:
         _check_whole(share, kind)
@@ -122,6 +115,20 @@ def rope(
         parameters=tuple(sorted((name, _frozen(value)) for name, value in values.items())),
         interleaved=interleaved,
     )
+
+
+def _lengths(c: Config, kind: str, values: dict[str, Any]) -> dict[str, Any]:
+    """The context lengths that a kind of scaling compares: in training before it, and here."""
+    if kind not in ("llama3", "yarn", "longrope"):
+        return {}
+    name = "original_max_position_embeddings"
+    original = getattr(c, name, None) or values.get(name, c.max_position_embeddings)
+    if kind != "longrope":
+        return {name: original}
+    return {
+        name: original,
+        "served": getattr(c, "served_length", None) or c.max_position_embeddings,
+    }
 
 
 def _check_whole(share: float, kind: str) -> None:

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.vision.grid import Size, coordinates, inside, windows
 from baton_worker.models.encoder import Stack, blocks_of
 
@@ -45,24 +46,31 @@ class VisionStack(Stack):
         if together is not None:
             each = iter(counts)
             counts = [sum(islice(each, number)) for number in together]
-        order, local, none = None, counts, torch.empty(0)
+        order, local = None, counts
         if self._tower.window:
             order, local = self._windows(sizes, x.device)
             x, positions = self._moved(x, order), self._moved(positions.T, order).T
-        taps = {0: x} if 0 in self._wanted else {}
         keys = None if unpadded is None else self._keys(sizes, unpadded).to(x.device)
         full = self.context(positions, counts, x.device, keys)
         near = self.context(positions, local, x.device) if self._tower.window else full
-        for layer, block in enumerate(self.blocks):
-            x = block(x, full if layer in self._tower.full_layers else near, none)
-            self.progress += 1
-            if layer + 1 in self._wanted:
-                taps[layer + 1] = x
-        final = x if self.norm is None else self.norm(x)
+        final, taps = self._run_blocks(x, full, near)
         if order is None:
             return final, taps
         back = order.argsort()
         return self._moved(final, back), {at: self._moved(s, back) for at, s in taps.items()}
+
+    def _run_blocks(
+        self, x: Tensor, full: ForwardContext, near: ForwardContext
+    ) -> tuple[Tensor, dict[int, Tensor]]:
+        """See `run`; `near` is for the layers that see windows."""
+        taps = {0: x} if 0 in self._wanted else {}
+        no_cache = torch.empty(0)
+        for layer, block in enumerate(self.blocks):
+            x = block(x, full if layer in self._tower.full_layers else near, no_cache)
+            self.progress += 1
+            if layer + 1 in self._wanted:
+                taps[layer + 1] = x
+        return x if self.norm is None else self.norm(x), taps
 
     def after(self, size: Size) -> Size:
         """Rows and columns of the last states: those of the patches."""
