@@ -34,31 +34,31 @@ def _align(
 ):
     """The blocks of one expert: its visits in order, then -1. The last program writes the blocks of
     no expert. Each program counts all visits, so that none waits for another."""
-    own, number = tl.program_id(0), tl.arange(0, EXPERTS)
+    own_expert, expert_number = tl.program_id(0), tl.arange(0, EXPERTS)
     counts = tl.zeros((EXPERTS,), tl.int32)
     for first in range(0, num_visits, VISITS):
         visit = first + tl.arange(0, VISITS)
         expert = tl.load(experts + visit, mask=visit < num_visits, other=-1).to(tl.int32)
-        known = (expert >= 0) & (expert < num_experts)
-        counts += tl.histogram(tl.where(known, expert, num_experts), EXPERTS)
-    blocks = tl.where(number < num_experts, (counts + BLOCK - 1) // BLOCK, 0)
-    begin = tl.sum(tl.where(number < own, blocks, 0), 0)
-    last = begin + tl.sum(tl.where(number == own, blocks, 0), 0)
-    last = tl.where(own == num_experts, num_blocks, last)
-    for first in range(begin, last, VISITS):
+        is_expert = (expert >= 0) & (expert < num_experts)
+        counts += tl.histogram(tl.where(is_expert, expert, num_experts), EXPERTS)
+    blocks = tl.where(expert_number < num_experts, (counts + BLOCK - 1) // BLOCK, 0)
+    first_block = tl.sum(tl.where(expert_number < own_expert, blocks, 0), 0)
+    end_block = first_block + tl.sum(tl.where(expert_number == own_expert, blocks, 0), 0)
+    end_block = tl.where(own_expert == num_experts, num_blocks, end_block)
+    for first in range(first_block, end_block, VISITS):
         block = first + tl.arange(0, VISITS)
-        tl.store(owners + block, tl.zeros((VISITS,), tl.int32) + own, mask=block < last)
-    place = begin * BLOCK
+        tl.store(owners + block, tl.zeros((VISITS,), tl.int32) + own_expert, mask=block < end_block)
+    next_row = first_block * BLOCK
     for first in range(0, num_visits, VISITS):
         visit = first + tl.arange(0, VISITS)
         expert = tl.load(experts + visit, mask=visit < num_visits, other=-1).to(tl.int32)
-        is_own = (expert == own) & (expert < num_experts)
+        is_own = (expert == own_expert) & (expert < num_experts)
         rank = tl.cumsum(is_own.to(tl.int32), 0) - 1
-        tl.store(rows + place + rank, visit, mask=is_own)
-        place += tl.sum(is_own.to(tl.int32), 0)
-    rest = place + tl.arange(0, BLOCK)
-    end = tl.where(own == num_experts, 0, last * BLOCK)
-    tl.store(rows + rest, tl.zeros((BLOCK,), tl.int32) - 1, mask=rest < end)
+        tl.store(rows + next_row + rank, visit, mask=is_own)
+        next_row += tl.sum(is_own.to(tl.int32), 0)
+    padding_row = next_row + tl.arange(0, BLOCK)
+    end = tl.where(own_expert == num_experts, 0, end_block * BLOCK)
+    tl.store(rows + padding_row, tl.zeros((BLOCK,), tl.int32) - 1, mask=padding_row < end)
 
 
 def align(experts: Tensor, num_experts: int, block: int) -> Visits:

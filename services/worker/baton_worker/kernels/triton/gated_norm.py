@@ -28,25 +28,25 @@ def _gated_norm(
     WIDTH: tl.constexpr,
 ):
     """One part of one row, of `size` channels."""
-    row, part, i = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, WIDTH)
-    inside, first = i < size, part * size
-    value = tl.load(x + (row * GROUPS + part) * size + i, mask=inside, other=0.0)
-    gate_value = tl.load(gate + row * gate_stride + first + i, mask=inside, other=0.0).to(
+    row, part, channel = tl.program_id(0).to(tl.int64), tl.program_id(1), tl.arange(0, WIDTH)
+    inside, first = channel < size, part * size
+    value = tl.load(x + (row * GROUPS + part) * size + channel, mask=inside, other=0.0)
+    gate_value = tl.load(gate + row * gate_stride + first + channel, mask=inside, other=0.0).to(
         tl.float32
     )
-    opened = 1.0 / (1.0 + tl.exp(-gate_value))
+    gate_factor = 1.0 / (1.0 + tl.exp(-gate_value))
     if SILU:
-        opened *= gate_value
+        gate_factor *= gate_value
     if GATE_FIRST:
-        value *= opened
+        value *= gate_factor
     # Beyond the part the value is 0, so the gate does not matter.
     value *= tl.rsqrt(tl.sum(value * value, 0) / size + eps)
-    of = weight if SHARED else weight + first
-    value *= tl.load(of + i, mask=inside, other=0.0).to(tl.float32)
+    part_weight = weight if SHARED else weight + first
+    value *= tl.load(part_weight + channel, mask=inside, other=0.0).to(tl.float32)
     if not GATE_FIRST:
-        value *= opened
-    at = out + (row * GROUPS + part) * size + i
-    tl.store(at, value.to(out.dtype.element_ty), mask=inside)
+        value *= gate_factor
+    target = out + (row * GROUPS + part) * size + channel
+    tl.store(target, value.to(out.dtype.element_ty), mask=inside)
 
 
 def gated_norm(

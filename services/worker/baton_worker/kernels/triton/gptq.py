@@ -28,19 +28,19 @@ def _numbers(words, scales, zeros, groups, k, column, columns, inner, BITS: tl.c
     """float32 [k, column]: a tile of the weight, transposed; zeros beyond its ends."""
     inside = (k < inner)[:, None] & (column < columns)[None, :]
     bit = k * BITS
-    at = words + (bit // 32)[:, None].to(tl.int64) * columns + column[None, :]
+    source = words + (bit // 32)[:, None].to(tl.int64) * columns + column[None, :]
     shift = (bit % 32)[:, None].to(tl.uint32)
-    code = tl.load(at, mask=inside, other=0).to(tl.uint32, bitcast=True) >> shift
+    code = tl.load(source, mask=inside, other=0).to(tl.uint32, bitcast=True) >> shift
     if 32 % BITS != 0:
         # A code of three bits may begin in one word and end in the next.
         beyond = inside & (shift + BITS > 32)
-        rest = tl.load(at + columns, mask=beyond, other=0).to(tl.uint32, bitcast=True)
-        code |= tl.where(beyond, rest << ((32 - shift) & 31), 0)
+        next_word = tl.load(source + columns, mask=beyond, other=0).to(tl.uint32, bitcast=True)
+        code |= tl.where(beyond, next_word << ((32 - shift) & 31), 0)
     code = (code & ((1 << BITS) - 1)).to(tl.int32)
     group = tl.load(groups + k, mask=k < inner, other=0)
-    where = group[:, None].to(tl.int64) * columns + column[None, :]
-    zero = tl.load(zeros + where, mask=inside, other=0).to(tl.int32)
-    scale = tl.load(scales + where, mask=inside, other=0.0).to(tl.float32)
+    group_offset = group[:, None].to(tl.int64) * columns + column[None, :]
+    zero = tl.load(zeros + group_offset, mask=inside, other=0).to(tl.int32)
+    scale = tl.load(scales + group_offset, mask=inside, other=0.0).to(tl.float32)
     return (code - zero).to(tl.float32) * scale
 
 
@@ -88,10 +88,10 @@ def _product(
     total = tl.full((ROWS, COLUMNS), 0.0, tl.float32)
     for start in range(0, inner, INNER):
         k = start + tl.arange(0, INNER)
-        a = x + row[:, None].to(tl.int64) * inner + k[None, :]
-        a = tl.load(a, mask=(row < rows)[:, None] & (k < inner)[None, :], other=0.0)
-        b = _numbers(words, scales, zeros, groups, k, column, columns, inner, BITS)
-        total = tl.dot(a, b.to(a.dtype), total, input_precision="ieee")
+        inputs = x + row[:, None].to(tl.int64) * inner + k[None, :]
+        inputs = tl.load(inputs, mask=(row < rows)[:, None] & (k < inner)[None, :], other=0.0)
+        numbers = _numbers(words, scales, zeros, groups, k, column, columns, inner, BITS)
+        total = tl.dot(inputs, numbers.to(inputs.dtype), total, input_precision="ieee")
     target = out + row[:, None].to(tl.int64) * columns + column[None, :]
     inside = (row < rows)[:, None] & (column < columns)[None, :]
     tl.store(target, total.to(out.dtype.element_ty), mask=inside)

@@ -43,20 +43,22 @@ def _put(
     slot = tl.load(slots + token)
     channel = tl.arange(0, DIM)
     inside = channel < HEAD_DIM
-    x = tl.load(rows + token * token_stride + row * row_stride + channel, mask=inside, other=0.0)
-    to = pages + slot // page_size * page_stride + slot % page_size * offset_stride
-    to += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
+    value = tl.load(
+        rows + token * token_stride + row * row_stride + channel, mask=inside, other=0.0
+    )
+    target = pages + slot // page_size * page_stride + slot % page_size * offset_stride
+    target += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
     if CODES == 0:
-        tl.store(to + channel, x.to(pages.dtype.element_ty), mask=inside)
+        tl.store(target + channel, value.to(pages.dtype.element_ty), mask=inside)
     else:
-        x = x.to(tl.float32)
-        is_finite = bits.is_finite(x) == 1
-        x = tl.where(is_finite, x, 0.0)
-        scale = bits.least_scale(tl.max(tl.abs(x), 0), inverse_most)
+        value = value.to(tl.float32)
+        is_finite = bits.is_finite(value) == 1
+        value = tl.where(is_finite, value, 0.0)
+        scale = bits.least_scale(tl.max(tl.abs(value), 0), inverse_most)
         if GIVEN:
             scale = tl.load(scales + row)
-        bits.store(to + channel, x, inside, scale, most_code, CODES)
-        bits.store_scale(to + HEAD_DIM, is_finite, scale)
+        bits.store(target + channel, value, inside, scale, most_code, CODES)
+        bits.store_scale(target + HEAD_DIM, is_finite, scale)
 
 
 def put(

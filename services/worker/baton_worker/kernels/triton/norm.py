@@ -32,13 +32,13 @@ def _norm(
     """One row: out = x / rms(x) * weight + bias, where x is first x + residual if SUMMED, and then
     x - mean(x) if CENTERED."""
     row = tl.program_id(0).to(tl.int64)
-    i = tl.arange(0, WIDTH)
-    inside = i < size
-    value = tl.load(x + row * row_stride + i, mask=inside, other=0.0).to(tl.float32)
+    channel = tl.arange(0, WIDTH)
+    inside = channel < size
+    value = tl.load(x + row * row_stride + channel, mask=inside, other=0.0).to(tl.float32)
     if SUMMED:
-        value += tl.load(residual + row * size + i, mask=inside, other=0.0).to(tl.float32)
+        value += tl.load(residual + row * size + channel, mask=inside, other=0.0).to(tl.float32)
         rounded = value.to(total.dtype.element_ty)
-        tl.store(total + row * size + i, rounded, mask=inside)
+        tl.store(total + row * size + channel, rounded, mask=inside)
         # Later layers read the rounded sum, so that is normed.
         value = rounded.to(tl.float32)
     if CENTERED:
@@ -46,10 +46,10 @@ def _norm(
     scale = tl.rsqrt(tl.sum(value * value, 0) / size + eps)
     value *= scale
     if SCALED:
-        value *= tl.load(weight + i, mask=inside, other=0.0).to(tl.float32)
+        value *= tl.load(weight + channel, mask=inside, other=0.0).to(tl.float32)
     if BIASED:
-        value += tl.load(bias + i, mask=inside, other=0.0).to(tl.float32)
-    tl.store(out + row * size + i, value.to(out.dtype.element_ty), mask=inside)
+        value += tl.load(bias + channel, mask=inside, other=0.0).to(tl.float32)
+    tl.store(out + row * size + channel, value.to(out.dtype.element_ty), mask=inside)
 
 
 def rms_norm(x: Tensor, weight: Tensor | None, eps: float) -> Tensor:

@@ -36,29 +36,29 @@ def amount(weight):
 
 
 @triton.jit
-def add(histogram, row, weight, real, prefix, shift, counted):
+def add(histogram, row, weight, is_row, prefix, shift, counted):
     """Add a tile [ROWS, TILE] of weights to histograms [R, BINS], by the digit that has `shift`
     bits behind it, of weights whose digits before it are `prefix` [ROWS]."""
     bits = weight.to(tl.int32, bitcast=True)
     # Weights of 0 are frequent, and do not change a sum.
-    fits = real[:, None] & (weight > 0.0) & ((bits >> (shift + _DIGIT)) == prefix[:, None])
+    fits = is_row[:, None] & (weight > 0.0) & ((bits >> (shift + _DIGIT)) == prefix[:, None])
     mass = (weight.to(tl.float64) * _UNIT).to(tl.int64)
-    one = tl.where(counted != 0, 1, mass)
-    at = histogram + row[:, None] * _BINS + ((bits >> shift) & (_BINS - 1))
-    tl.atomic_add(at, one, mask=fits, sem="relaxed")
+    increment = tl.where(counted != 0, 1, mass)
+    target = histogram + row[:, None] * _BINS + ((bits >> shift) & (_BINS - 1))
+    tl.atomic_add(target, increment, mask=fits, sem="relaxed")
 
 
 @triton.jit
-def digit(histogram, row, real, wanted):
+def digit(histogram, row, is_row, wanted):
     """The greatest bin from which on histograms [R, BINS] add up to what is `wanted`, the least one
     if none is; and what is wanted of that bin. int32 and int64 [ROWS]."""
-    i = tl.arange(0, _BINS)
-    there = histogram + row[:, None] * _BINS + i[None, :]
-    amounts = tl.load(there, mask=real[:, None], other=0)
+    bin_number = tl.arange(0, _BINS)
+    source = histogram + row[:, None] * _BINS + bin_number[None, :]
+    amounts = tl.load(source, mask=is_row[:, None], other=0)
     from_here = tl.sum(amounts, 1)[:, None] - tl.cumsum(amounts, 1) + amounts
-    enough = tl.sum((from_here >= wanted[:, None]).to(tl.int32), 1)
-    chosen = tl.maximum(enough - 1, 0)
-    above = tl.sum(tl.where(i[None, :] > chosen[:, None], amounts, 0), 1)
+    num_reaching = tl.sum((from_here >= wanted[:, None]).to(tl.int32), 1)
+    chosen = tl.maximum(num_reaching - 1, 0)
+    above = tl.sum(tl.where(bin_number[None, :] > chosen[:, None], amounts, 0), 1)
     return chosen, wanted - above
 
 
@@ -82,25 +82,25 @@ def narrow(
     has `shift` bits behind it."""
     row = (tl.program_id(0) * ROWS + tl.arange(0, ROWS)).to(tl.int64)
     amounts = tl.load(wanted + row, mask=row < num_rows, other=0)
-    real = amounts > 0
-    if tl.max(real.to(tl.int32), 0) == 0:
+    is_row = amounts > 0
+    if tl.max(is_row.to(tl.int32), 0) == 0:
         return
-    chosen, remaining = digit(histogram, row, real, amounts)
-    digits = (tl.load(prefix + row, mask=real, other=0) << _DIGIT) | chosen
+    chosen, remaining = digit(histogram, row, is_row, amounts)
+    digits = (tl.load(prefix + row, mask=is_row, other=0) << _DIGIT) | chosen
     if tl.program_id(1) == 0:
-        tl.store(next_prefix + row, digits, mask=real)
-        tl.store(next_wanted + row, remaining, mask=real)
-    i = tl.program_id(1) * TILE + tl.arange(0, TILE)
-    mask = real[:, None] & (i < vocab)[None, :]
-    weight = tl.load(weights + row[:, None] * vocab + i[None, :], mask=mask, other=0.0)
-    add(next_histogram, row, weight, real, digits, shift, counted)
+        tl.store(next_prefix + row, digits, mask=is_row)
+        tl.store(next_wanted + row, remaining, mask=is_row)
+    column = tl.program_id(1) * TILE + tl.arange(0, TILE)
+    mask = is_row[:, None] & (column < vocab)[None, :]
+    weight = tl.load(weights + row[:, None] * vocab + column[None, :], mask=mask, other=0.0)
+    add(next_histogram, row, weight, is_row, digits, shift, counted)
 
 
 @triton.jit
-def threshold(histogram, prefix, wanted, row, real):
+def threshold(histogram, prefix, wanted, row, is_row):
     """The selected weights, float32 [ROWS], from the last histograms; 0 for rows that select
     nothing."""
-    amounts = tl.load(wanted + row, mask=real, other=0)
-    chosen, _ = digit(histogram, row, real & (amounts > 0), amounts)
-    bits = (tl.load(prefix + row, mask=real & (amounts > 0), other=0) << _DIGIT) | chosen
+    amounts = tl.load(wanted + row, mask=is_row, other=0)
+    chosen, _ = digit(histogram, row, is_row & (amounts > 0), amounts)
+    bits = (tl.load(prefix + row, mask=is_row & (amounts > 0), other=0) << _DIGIT) | chosen
     return tl.where(amounts > 0, bits, 0).to(tl.float32, bitcast=True)

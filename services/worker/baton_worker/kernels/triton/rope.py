@@ -34,9 +34,9 @@ def _rotate(
         first, second = pair, pair + DIM // 2
     inside = pair < DIM // 2
     mask = (head < num_heads)[:, None] & inside[None, :]
-    at = heads + token * token_stride + head[:, None] * head_stride
-    a = tl.load(at + first[None, :], mask=mask, other=0.0).to(tl.float32)
-    b = tl.load(at + second[None, :], mask=mask, other=0.0).to(tl.float32)
+    head_start = heads + token * token_stride + head[:, None] * head_stride
+    a = tl.load(head_start + first[None, :], mask=mask, other=0.0).to(tl.float32)
+    b = tl.load(head_start + second[None, :], mask=mask, other=0.0).to(tl.float32)
     angle = token * DIM
     cos_a = tl.load(cos + angle + first, mask=inside, other=0.0).to(tl.float32)[None, :]
     cos_b = tl.load(cos + angle + second, mask=inside, other=0.0).to(tl.float32)[None, :]
@@ -44,8 +44,8 @@ def _rotate(
     sin_a = tl.load(sin + angle + first, mask=inside, other=0.0).to(tl.float32)[None, :]
     sin_b = tl.load(sin + angle + second, mask=inside, other=0.0).to(tl.float32)[None, :]
     number = heads.dtype.element_ty
-    tl.store(at + first[None, :], (a * cos_a + b * sin_a).to(number), mask=mask)
-    tl.store(at + second[None, :], (b * cos_b + a * sin_b).to(number), mask=mask)
+    tl.store(head_start + first[None, :], (a * cos_a + b * sin_a).to(number), mask=mask)
+    tl.store(head_start + second[None, :], (b * cos_b + a * sin_b).to(number), mask=mask)
 
 
 def rotate_(heads: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> None:

@@ -31,13 +31,13 @@ def _top_k(
     which is at least `floor`; times `factor`."""
     token = tl.program_id(0).to(tl.int64) * TOKENS + tl.arange(0, TOKENS)
     expert = tl.arange(0, WIDTH)
-    real = token < num_tokens
-    mask = real[:, None] & (expert < NUM_EXPERTS)[None, :]
-    at = token[:, None] * NUM_EXPERTS + expert[None, :]
-    x = tl.load(logits + at, mask=mask, other=float("-inf"))
-    most = tl.where(real, tl.max(x, 1), 0.0)
-    score = tl.exp(x - most[:, None])
-    score = score / tl.where(real, tl.sum(score, 1), 1.0)[:, None]
+    is_token = token < num_tokens
+    mask = is_token[:, None] & (expert < NUM_EXPERTS)[None, :]
+    source = token[:, None] * NUM_EXPERTS + expert[None, :]
+    logit = tl.load(logits + source, mask=mask, other=float("-inf"))
+    maximum = tl.where(is_token, tl.max(logit, 1), 0.0)
+    score = tl.exp(logit - maximum[:, None])
+    score = score / tl.where(is_token, tl.sum(score, 1), 1.0)[:, None]
     # Scores are not negative: what is taken, or is no expert, comes after all others.
     remaining = tl.where(mask, score, -1.0)
     slots = tl.arange(0, SLOTS)
@@ -45,12 +45,12 @@ def _top_k(
     for slot in tl.static_range(COUNT):
         best, chosen = tl.max(remaining, 1, return_indices=True, return_indices_tie_break_left=True)
         top = tl.where(slots[None, :] == slot, best[:, None], top)
-        tl.store(experts + token * COUNT + slot, chosen.to(tl.int64), mask=real)
+        tl.store(experts + token * COUNT + slot, chosen.to(tl.int64), mask=is_token)
         remaining = tl.where(expert[None, :] == chosen[:, None], -1.0, remaining)
     if NORMED:
         top = top / tl.maximum(tl.sum(top, 1), floor)[:, None]
-    place = token[:, None] * COUNT + slots[None, :]
-    tl.store(weights + place, top * factor, mask=real[:, None] & (slots < COUNT)[None, :])
+    target = token[:, None] * COUNT + slots[None, :]
+    tl.store(weights + target, top * factor, mask=is_token[:, None] & (slots < COUNT)[None, :])
 
 
 def top_k_softmax(

@@ -70,12 +70,12 @@ def oldest(earliest, window, chunk, WINDOWED: tl.constexpr, CHUNKED: tl.constexp
 
 
 @triton.jit
-def in_tree(n, there, begin, context, bits, depths):
-    """Which of the keys `n` a query with these ancestors sees, and where they are: those of this
+def in_tree(keys, is_key, begin, context, bits, depths):
+    """Which of the `keys` a query with these ancestors sees, and where they are: those of this
     step at their depth behind the `context`, not at their place."""
-    fresh = n - context
-    depth = tl.load(depths + begin + fresh, mask=there & (fresh >= 0), other=0)
-    number = tl.minimum(tl.maximum(fresh, 0), 63)
-    related = ((bits[:, None] >> number[None, :].to(tl.int64)) & 1) != 0
-    visible = related | ((fresh < 0) | (fresh > 63))[None, :]
-    return visible, tl.where(fresh >= 0, context + depth, n)
+    new_token = keys - context
+    depth = tl.load(depths + begin + new_token, mask=is_key & (new_token >= 0), other=0)
+    bit = tl.minimum(tl.maximum(new_token, 0), 63)
+    is_ancestor = ((bits[:, None] >> bit[None, :].to(tl.int64)) & 1) != 0
+    visible = is_ancestor | ((new_token < 0) | (new_token > 63))[None, :]
+    return visible, tl.where(new_token >= 0, context + depth, keys)

@@ -10,28 +10,28 @@ HIDDEN = tl.constexpr(float("-inf"))
 
 
 @triton.jit
-def weigh(most, total, score):
+def weigh(maximum, total, score):
     """The greatest score and the sum of weights with a block of scores more, the factor on what was
     weighed before, and the block's weights."""
-    above = tl.maximum(most, tl.max(score, 1))
+    new_maximum = tl.maximum(maximum, tl.max(score, 1))
     # Nothing seen yet is -inf, and -inf - -inf is no number: measured from 0 it weighs 0.
-    base = tl.where(above == HIDDEN, 0.0, above)
-    fade, weight = tl.exp(most - base), tl.exp(score - base[:, None])
-    return above, total * fade + tl.sum(weight, 1), fade, weight
+    base = tl.where(new_maximum == HIDDEN, 0.0, new_maximum)
+    fade, weight = tl.exp(maximum - base), tl.exp(score - base[:, None])
+    return new_maximum, total * fade + tl.sum(weight, 1), fade, weight
 
 
 @triton.jit
-def shares(most, one):
+def shares(maximum, other):
     """The greatest score of two partitions, and the factors on what each has weighed."""
-    above = tl.maximum(most, one)
-    base = tl.where(above == HIDDEN, 0.0, above)
-    return above, tl.exp(most - base), tl.exp(one - base)
+    new_maximum = tl.maximum(maximum, other)
+    base = tl.where(new_maximum == HIDDEN, 0.0, new_maximum)
+    return new_maximum, tl.exp(maximum - base), tl.exp(other - base)
 
 
 @triton.jit
-def with_sink(most, total, sink):
+def with_sink(maximum, total, sink):
     """The greatest score, the sum of weights and the factor on what was weighed, after one more
     score without a value."""
-    above = tl.maximum(most, sink)
-    fade = tl.exp(most - above)
-    return above, total * fade + tl.exp(sink - above), fade
+    new_maximum = tl.maximum(maximum, sink)
+    fade = tl.exp(maximum - new_maximum)
+    return new_maximum, total * fade + tl.exp(sink - new_maximum), fade
