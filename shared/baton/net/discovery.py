@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import socket
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from functools import partial
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from baton.errors import SettingsError
 from baton.logs import logger
@@ -118,26 +118,16 @@ class StaticDirectory:
         """Do nothing."""
 
 
-class LeaseStore(Protocol):
-    """The commands of Redis that `RedisDirectory` uses."""
-
-    def set(self, name: str, value: str, *, ex: int) -> object: ...
-    def get(self, name: bytes) -> bytes | None: ...
-    def delete(self, name: str) -> object: ...
-    def scan_iter(self, match: str, count: int) -> Iterable[bytes]: ...
-
-
 class RedisDirectory:
     """Leases in Redis, renewed and read by a thread, so that callers never wait for Redis.
 
     Redis key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
     """
 
-    def __init__(
-        self, settings: Settings, connect: Callable[[str], LeaseStore] | None = None
-    ) -> None:
+    def __init__(self, settings: Settings, connect: Callable[[str], Any] | None = None) -> None:
         self._settings = settings
-        self._redis = (connect or _connect)(settings.redis_url)
+        self._redis: Any = (connect or _connect)(settings.redis_url)
+        """A client of Redis, which is imported only where it is used."""
         self._mine: dict[str, str] = {}
         self._addresses: dict[str, tuple[str, ...]] = {}
         self._answered = True
@@ -173,9 +163,9 @@ class RedisDirectory:
         for key, address in self._mine.items():
             redis.set(key, address, ex=LEASE_SECONDS)
         addresses: dict[str, list[str]] = {}
-        for key in redis.scan_iter("baton:*", count=1000):
-            _, link, _ = key.decode().split(":", 2)
-            value = redis.get(key)
+        for lease in redis.scan_iter("baton:*", count=1000):
+            _, link, _ = lease.decode().split(":", 2)
+            value = redis.get(lease)
             if value is not None:
                 addresses.setdefault(link, []).append(value.decode())
         self._addresses = {link: tuple(sorted(names)) for link, names in addresses.items()}
@@ -197,11 +187,10 @@ class RedisDirectory:
             self.refresh()
 
 
-def _connect(url: str) -> LeaseStore:
+def _connect(url: str) -> Any:
     import redis
 
-    client: LeaseStore = redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
-    return client
+    return redis.Redis.from_url(url, socket_timeout=1.0, socket_connect_timeout=1.0)
 
 
 def directory(settings: Settings) -> Directory:

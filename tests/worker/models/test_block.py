@@ -12,7 +12,8 @@ from torch import Tensor, nn
 from baton_worker.layers.attention.gqa import Attention as Heads
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Layer
-from baton_worker.models.block import STYLES, PostNorm
+from baton_worker.models.block import STYLES
+from baton_worker.models.residual_half import PostNorm
 from baton_worker.spec import (
     Attention,
     Decoder,

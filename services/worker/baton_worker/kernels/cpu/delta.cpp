@@ -171,8 +171,8 @@ class Block {
             return;
         }
         for (int64_t i = 0; i < keys_.width(); i += kWidth) {
-            const Vec end = load(to + i);
-            const Vec log_decay = from == nullptr ? end : sub(end, load(from + i));
+            const Vec log_decay =
+                from == nullptr ? load(to + i) : sub(load(to + i), load(from + i));
             store(out + i, mul(load(x + i), exp(log_decay)));
         }
     }
