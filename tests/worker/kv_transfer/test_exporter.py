@@ -110,8 +110,8 @@ def test_lanes_end_when_they_are_closed_or_nobody_uses_them(
     source._answer(b"a", Close())
     source._answer(b"nobody", Close())
     assert source.num_connections == 1
-    monkeypatch.setattr(exporter, "_LANE_SECONDS", -1.0)
-    source._tend()
+    monkeypatch.setattr(exporter, "_MAX_IDLE_SECONDS", -1.0)
+    source._poll_connections()
     assert not source.num_connections
 
 

@@ -33,9 +33,9 @@ PLACES = 8
 flight."""
 _TOKEN_BYTES = 16
 _IDLE_SECONDS = 0.05
-_TEND_SECONDS = 0.001
+_POLL_SECONDS = 0.001
 """Poll interval in seconds while a connection is in use: some transports need calls to progress."""
-_LANE_SECONDS = 60.0
+_MAX_IDLE_SECONDS = 60.0
 """A connection idle for this many seconds belongs to a worker that has exited."""
 _MOST_CONNECTIONS = 64
 
@@ -118,7 +118,7 @@ class Exporter(threading.Thread):
                     answer = self._answer(received.peer, received.message)
                     if answer is not None:
                         server.send(received.peer, answer)
-                self._tend()
+                self._poll_connections()
             for peer in list(self._connections):
                 self._close(peer)
 
@@ -129,7 +129,7 @@ class Exporter(threading.Thread):
 
     def _wait_seconds(self) -> float:
         latest = max((connection.used for connection in self._connections.values()), default=0.0)
-        return _TEND_SECONDS if time.monotonic() - latest < _IDLE_SECONDS else _IDLE_SECONDS
+        return _POLL_SECONDS if time.monotonic() - latest < _IDLE_SECONDS else _IDLE_SECONDS
 
     def _answer(self, peer: bytes, message: Message) -> Message | None:
         if isinstance(message, Fetch):
@@ -210,8 +210,8 @@ class Exporter(threading.Thread):
             log.warning("refused to send KV of transfer %d: they are not granted", fetch.id)
         return Missing(fetch.id, fetch.layer, fetch.start, reason)
 
-    def _tend(self) -> None:
-        oldest = time.monotonic() - _LANE_SECONDS
+    def _poll_connections(self) -> None:
+        oldest = time.monotonic() - _MAX_IDLE_SECONDS
         for peer, connection in list(self._connections.items()):
             connection.sender.poll()
             if connection.used < oldest:

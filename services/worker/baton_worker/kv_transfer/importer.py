@@ -20,7 +20,7 @@ from baton_worker.kv_transfer.transport import (
 
 _MOST_PULLS = 4
 """Concurrent pulls; further ones are queued."""
-_LANE_SECONDS = 30.0
+_MAX_IDLE_SECONDS = 30.0
 """Seconds for which an idle connection is kept for the next pull from the same source."""
 
 log = logger(__name__)
@@ -116,7 +116,7 @@ class Importer:
 
     def _expire(self) -> None:
         """Close connections that have been idle too long: either side may be gone."""
-        oldest = time.monotonic() - _LANE_SECONDS
+        oldest = time.monotonic() - _MAX_IDLE_SECONDS
         while self._idle and self._idle[0].used < oldest:
             self._idle.popleft().close()
 
