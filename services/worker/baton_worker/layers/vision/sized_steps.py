@@ -28,7 +28,20 @@ class Sized(nn.Module):
         raise NotImplementedError
 
 
-class Unfold(Sized):
+class PartByPart(Sized):
+    """Runs parts one by one, so that the numbers of one do not depend on others."""
+
+    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
+        """See `Sized`."""
+        parts = torch.split(x, [rows * columns for rows, columns in sizes])
+        return torch.cat([self.part(part, size) for part, size in zip(parts, sizes, strict=True)])
+
+    def part(self, x: Tensor, size: Size) -> Tensor:
+        """[rows * columns, C] of one part to its next states."""
+        raise NotImplementedError
+
+
+class Unfold(PartByPart):
     """See `spec.Unfold`."""
 
     def __init__(self, settings: spec.Unfold, site: BuildContext) -> None:
@@ -39,12 +52,8 @@ class Unfold(Sized):
         """Whole windows, begun ones included."""
         return -(-size[0] // self._size), -(-size[1] // self._size)
 
-    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """[T, C] to [windows, C * size^2]."""
-        parts = torch.split(x, [rows * columns for rows, columns in sizes])
-        return torch.cat([self._part(part, size) for part, size in zip(parts, sizes, strict=True)])
-
-    def _part(self, x: Tensor, size: Size) -> Tensor:
+    def part(self, x: Tensor, size: Size) -> Tensor:
+        """To [windows, C * size^2]."""
         below, right = (-side % self._size for side in size)
         plane = F.pad(x.view(*size, -1).permute(2, 0, 1), (0, right, 0, below))
         windows = F.unfold(plane[None], self._size, stride=self._size)[0].T
@@ -53,9 +62,8 @@ class Unfold(Sized):
         return torch.unflatten(windows, 1, (x.shape[1], -1)).transpose(1, 2).flatten(1)
 
 
-class StridedConvolution(Sized):
-    """See `spec.StridedConvolution`. Parts run one by one, so that the numbers of one do not depend
-    on others."""
+class StridedConvolution(PartByPart):
+    """See `spec.StridedConvolution`."""
 
     def __init__(self, settings: spec.StridedConvolution, site: BuildContext) -> None:
         super().__init__()
@@ -78,12 +86,8 @@ class StridedConvolution(Sized):
         )
         return rows, columns
 
-    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """[T, inputs] to [windows, outputs]."""
-        parts = torch.split(x, [rows * columns for rows, columns in sizes])
-        return torch.cat([self._part(part, size) for part, size in zip(parts, sizes, strict=True)])
-
-    def _part(self, x: Tensor, size: Size) -> Tensor:
+    def part(self, x: Tensor, size: Size) -> Tensor:
+        """To [windows, outputs]."""
         convolved: Tensor = self.convolution(x.view(1, *size, -1).permute(0, 3, 1, 2))
         return convolved[0].flatten(1).T
 

@@ -123,7 +123,7 @@ def deepseek_ocr(c: Config) -> Decoder:
         drops_class_token=True,
         front=sam,
         joined=True,
-        arrangement=ViewTiles(*_views(c, sam, 640), "view_seperator", "image_newline"),
+        arrangement=ViewTiles(*_views(sam, 640), "view_seperator", "image_newline"),
     )
     unused = ("vision_model.embeddings.patch_embedding.", "vision_model.embeddings.position_ids")
     return with_tower(decoder, tower, RENAMES, unused)
@@ -135,7 +135,7 @@ def deepseek_ocr2(c: Config) -> Decoder:
     decoder, sam = _text(c), _sam(c, (512, 896))
     encoder_config = getattr(c.vision_config, "encoder_config", None) or SimpleNamespace()
     v = SimpleNamespace(**_QWEN2 | vars(encoder_config))
-    views = _views(c, sam, 768)
+    views = _views(sam, 768)
     counts = [(side // 4) ** 2 for side in views]
     tower = VisionTower(
         stack=_qwen2(v, sam),
@@ -172,7 +172,7 @@ def _width(c: Config, name: str) -> dict[str, Any]:
     return vars(every[name]) if name in every else {}
 
 
-def _views(c: Config, sam: SamEncoder, tile: int) -> tuple[int, int]:
+def _views(sam: SamEncoder, tile: int) -> tuple[int, int]:
     """Patches along the sides of the whole image and of a tile, which has `tile` pixels beside an
     image of 1024."""
     side = sam.patches.image // sam.patches.size

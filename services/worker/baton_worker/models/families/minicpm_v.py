@@ -56,7 +56,7 @@ def minicpm_v(c: Config) -> Decoder:
         known = ", ".join(map(str, _TEXTS))
         raise AttributeError(f"version {version} is not one of {known}")
     decoder, stack = _TEXTS[version](c), _stack(c)
-    return with_tower(decoder, _tower(c, stack, decoder.hidden), _RENAMES, _unused(c, stack))
+    return with_tower(decoder, _tower(c, stack, decoder.hidden), _RENAMES, _unused(stack))
 
 
 @architecture("MiniCPMO")
@@ -106,6 +106,6 @@ def _stack(c: Config) -> Vision:
     )
 
 
-def _unused(c: Config, stack: Vision) -> tuple[str, ...]:
+def _unused(stack: Vision) -> tuple[str, ...]:
     """A dropped layer that a checkpoint may still hold, among others."""
     return (*_UNUSED, f"{_TOWER}.encoder.layers.{len(stack.layers)}.")

@@ -3,7 +3,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import replace
 
 import torch
@@ -19,16 +19,15 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.vision.grid import Size
 from baton_worker.layers.vision.grid_positions import interpolation
-from baton_worker.layers.vision.sized_steps import Sized
+from baton_worker.layers.vision.sized_steps import PartByPart
 
 _SQUEEZED = 0.25
 """Channels of the squeeze per channel of a block's input."""
 _resized = interpolation("bicubic", corners=False, antialias=True)
 
 
-class Abstractor(Sized):
-    """Blocks, a smaller plane, blocks. Each part runs separately, so its bits do not depend on the
-    others."""
+class Abstractor(PartByPart):
+    """Blocks, a smaller plane, blocks."""
 
     def __init__(self, settings: spec.Abstractor, site: BuildContext) -> None:
         super().__init__()
@@ -47,12 +46,8 @@ class Abstractor(Sized):
             return self._settings.pooled, self._settings.pooled
         return size[0] // self._settings.merge, size[1] // self._settings.merge
 
-    def forward(self, x: Tensor, sizes: Sequence[Size]) -> Tensor:
-        """[T, inputs] of parts of these sizes, row by row, to [states, width]."""
-        parts = torch.split(x, [rows * columns for rows, columns in sizes])
-        return torch.cat([self._part(part, size) for part, size in zip(parts, sizes, strict=True)])
-
-    def _part(self, x: Tensor, size: Size) -> Tensor:
+    def part(self, x: Tensor, size: Size) -> Tensor:
+        """[rows * columns, inputs] to [states, width]."""
         if self.positions is not None:
             x = x + _resized(self.positions()[0], size, 1).to(x.dtype)
         for block in self.first:
