@@ -13,7 +13,7 @@ from starlette.requests import Request
 
 from baton.errors import Unavailable
 from baton.protocol.packed_tokens import PackedTokens
-from baton_gateway.api.collect_answer import collect, opened
+from baton_gateway.api.collect_answer import collect, collect_all, opened
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from tests.support.gateway.generation_requests import request_of
 
@@ -52,6 +52,16 @@ def test_whole_collects_every_choice() -> None:
     started, choices = asyncio.run(collect(_request(engine), WORK))
     assert [(c.text, c.reason) for c in choices] == [("ab", "stop")] * 2
     assert len(started.prompts) == 1 and engine.closed
+
+
+def test_the_error_of_one_generation_ends_all() -> None:
+    engine = Engine()
+    answers = asyncio.run(collect_all(_request(engine), [WORK, WORK]))
+    assert [[c.text for c in choices] for _, choices in answers] == [["ab", "ab"]] * 2
+    engine = Engine(Unavailable("gone"))
+    with pytest.raises(Unavailable):
+        asyncio.run(collect_all(_request(engine), [WORK, WORK]))
+    assert engine.closed
 
 
 def test_a_stream_is_opened_with_its_first_token() -> None:

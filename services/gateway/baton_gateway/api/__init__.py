@@ -23,7 +23,7 @@ from baton_gateway.api import (
 from baton_gateway.api.anthropic import batches as message_batches
 from baton_gateway.api.anthropic import messages
 from baton_gateway.api.audio import speech
-from baton_gateway.api.batches import batches, files, uploads
+from baton_gateway.api.batches import batches, chat_batch, files, uploads
 from baton_gateway.api.cohere import embed
 from baton_gateway.api.operator import adapters, pause, profile, server_info, sleep, weights
 from baton_gateway.api.prompts import quote, render, tokenize
@@ -32,6 +32,7 @@ from baton_gateway.api.responses import conversations, responses
 
 ROUTERS: tuple[APIRouter, ...] = (
     chat.router,
+    chat_batch.router,
     completions.router,
     messages.router,
     responses.router,

@@ -3,7 +3,8 @@ token, exists."""
 
 from __future__ import annotations
 
-from collections.abc import AsyncGenerator
+import asyncio
+from collections.abc import AsyncGenerator, Sequence
 
 from starlette.requests import Request
 
@@ -12,13 +13,21 @@ from baton_gateway.generation.choice import Answer, Choice
 from baton_gateway.generation.output import Event, OutputDelta, Started
 from baton_gateway.generation.output_queue import OutputSink
 from baton_gateway.generation.request import GenerationRequest
-from baton_gateway.http.disconnect import cancel_on_disconnect
+from baton_gateway.http.disconnect import cancel_on_disconnect, cancel_tasks
 
 
 async def collect(request: Request, generation: GenerationRequest) -> Answer:
     """Return the complete output, with cancellation on disconnect."""
     engine: Engine = request.app.state.engine
     return await cancel_on_disconnect(request.receive, _gather(engine, generation))
+
+
+async def collect_all(request: Request, generations: Sequence[GenerationRequest]) -> list[Answer]:
+    """Return the complete outputs of generations that run concurrently, with cancellation on
+    disconnect. An error of one cancels the others."""
+    return await cancel_on_disconnect(
+        request.receive, _gather_all(request.app.state.engine, generations)
+    )
 
 
 async def opened(
@@ -59,6 +68,14 @@ async def _gather(engine: Engine, generation: GenerationRequest) -> Answer:
         return started, choices
     finally:
         await events.aclose()
+
+
+async def _gather_all(engine: Engine, generations: Sequence[GenerationRequest]) -> list[Answer]:
+    tasks = [asyncio.create_task(_gather(engine, generation)) for generation in generations]
+    try:
+        return await asyncio.gather(*tasks)
+    finally:
+        await cancel_tasks(*tasks)
 
 
 async def _begin(events: AsyncGenerator[Event, None]) -> tuple[Started, OutputDelta]:
