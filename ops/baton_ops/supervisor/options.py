@@ -41,6 +41,8 @@ WITH_SPARE = ("gateway", "tokenizer", "scheduler")
 _EXPERT_PARALLEL = "BATON_WORKER_ENABLE_EXPERT_PARALLEL"
 _TRUE = ("1", "true", "yes", "on", "t", "y")
 """Spelling of the workers' settings."""
+_MOST_WORKERS = 1024
+"""Of one host, which has no more cores or cards than that."""
 
 
 class Serve(Settings):
@@ -48,16 +50,16 @@ class Serve(Settings):
 
     model: CliPositionalArg[str] = setting(DEFAULT_MODEL, "model")
     """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
-    workers: int | None = setting(None, "parallelism", ge=0)
+    workers: int | None = setting(None, "parallelism", ge=0, le=_MOST_WORKERS)
     """Workers that prefill and decode; 1, or 0 if the next two are given."""
-    data_parallel_size: int | None = setting(None, "parallelism", ge=1)
+    data_parallel_size: int | None = setting(None, "parallelism", ge=1, le=_MOST_WORKERS)
     """The same under vLLM's name: this number of workers, each with the complete model. With
     `--scheduler.placement-policy modulo` each request is assigned to one of them on arrival."""
-    prefill_workers: int = setting(0, "parallelism", ge=0)
+    prefill_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
     """Workers that prefill and hand sequences off."""
-    decode_workers: int = setting(0, "parallelism", ge=0)
+    decode_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
     """Workers that decode sequences from prefill workers."""
-    encode_workers: int = setting(0, "parallelism", ge=0)
+    encode_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
     """Workers that only encode images, for prefill workers."""
     spares: bool = setting(True, "reliability")
     """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it

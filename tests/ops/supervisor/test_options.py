@@ -99,6 +99,8 @@ def test_a_bad_value_of_a_service_is_refused_by_its_flag() -> None:
         SettingsError, match=r"--worker\.max-num-seqs: .*greater than or equal to 1"
     ):
         load("--worker.max-num-seqs", "0")
+    with pytest.raises(SettingsError, match=r"--decode-workers: .*less than or equal to 1024"):
+        load("--decode-workers", "5000")
 
 
 def test_an_unknown_variable_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -25,7 +25,7 @@ class RenderedPrompt(msgspec.Struct):
 
 
 class RenderResponse(msgspec.Struct):
-    """Response of /v1/chat/completions/render and /v1/completions/render."""
+    """Response of /v1/chat/completions/render and the same of other APIs."""
 
     model: str
     prompts: list[RenderedPrompt]

@@ -31,6 +31,14 @@ def test_every_prompt_of_a_completion(shared_site: Site) -> None:
     assert all(one["start"] is None for one in rendered)
 
 
+def test_other_apis_render_the_prompt_of_the_same_chat(shared_site: Site) -> None:
+    expected = shared_site.post("/v1/chat/completions/render", chat()).json()
+    message = {"model": MODEL, "messages": [{"role": "user", "content": "hi"}], "max_tokens": 4}
+    assert shared_site.post("/v1/messages/render", message).json() == expected
+    response = {"model": MODEL, "input": "hi", "max_output_tokens": 4}
+    assert shared_site.post("/v1/responses/render", response).json() == expected
+
+
 def test_what_would_be_refused_is_refused(shared_site: Site) -> None:
     for path, body, code in (
         ("/v1/chat/completions/render", chat(n=0), "integer_below_min_value"),

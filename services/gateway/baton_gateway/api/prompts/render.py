@@ -1,4 +1,4 @@
-"""POST /v1/chat/completions/render and /v1/completions/render: the prompt as the model gets it.
+"""POST /v1/chat/completions/render and others: the prompt of a request as the model gets it.
 
 The body is that of the request itself, so the result is exactly the prompt of that request.
 """
@@ -10,9 +10,13 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from baton_gateway.api import chat, completions
+from baton_gateway.api.anthropic import messages
 from baton_gateway.api.documentation.description import describe
 from baton_gateway.api.model_access import permitted
 from baton_gateway.api.options import check_choices
+from baton_gateway.api.responses import route as responses
+from baton_gateway.api.responses.conversation_state import state_of
+from baton_gateway.api.responses.truncation import fitting_chat
 from baton_gateway.api.stream_routes import B, StreamRoute
 from baton_gateway.engine import Engine
 from baton_gateway.generation.admission import clamp_max_tokens
@@ -21,9 +25,11 @@ from baton_gateway.generation.sequence_builder import starts
 from baton_gateway.http.body_reader import read
 from baton_gateway.http.disconnect import cancel_on_disconnect
 from baton_gateway.http.json_response import json_response
+from baton_gateway.schemas.anthropic.request import MessagesRequest
 from baton_gateway.schemas.chat import ChatRequest
 from baton_gateway.schemas.completions import CompletionRequest
 from baton_gateway.schemas.prompts import RenderedPrompt, RenderResponse
+from baton_gateway.schemas.responses.request import ResponsesRequest
 from baton_gateway.schemas.sampling_defaults import with_defaults
 from baton_gateway.streaming.head import Head
 
@@ -34,14 +40,30 @@ router = APIRouter()
 @describe(ChatRequest, RenderResponse)
 async def render_chat(request: Request) -> Response:
     """Render a conversation with its tools, without running it."""
-    return await _render(request, chat.ROUTE)
+    return await _render(request, chat.ROUTE, await read(request, ChatRequest))
 
 
 @router.post("/v1/completions/render")
 @describe(CompletionRequest, RenderResponse)
 async def render_completion(request: Request) -> Response:
     """Encode the prompts of a completion, without running it."""
-    return await _render(request, completions.ROUTE)
+    return await _render(request, completions.ROUTE, await read(request, CompletionRequest))
+
+
+@router.post("/v1/messages/render")
+@describe(MessagesRequest, RenderResponse)
+async def render_messages(request: Request) -> Response:
+    """Render a conversation of the Messages API, without running it."""
+    return await _render(request, messages.ROUTE, (await read(request, MessagesRequest)).chat)
+
+
+@router.post("/v1/responses/render")
+@describe(ResponsesRequest, RenderResponse)
+async def render_response(request: Request) -> Response:
+    """Render the conversation of a response, without running it."""
+    body = await read(request, ResponsesRequest)
+    fitting = await fitting_chat(request, body, await state_of(request, body))
+    return await _render(request, responses.ROUTE, fitting)
 
 
 async def prepared(request: Request, route: StreamRoute[B], body: B) -> PreparedRequest:
@@ -54,9 +76,8 @@ async def prepared(request: Request, route: StreamRoute[B], body: B) -> Prepared
     return await cancel_on_disconnect(request.receive, engine.prepare(work))
 
 
-async def _render(request: Request, route: StreamRoute[B]) -> Response:
+async def _render(request: Request, route: StreamRoute[B], body: B) -> Response:
     engine: Engine = request.app.state.engine
-    body = route.convert(await read(request, route.schema))
     work, prompts, facts = await prepared(request, route, body)
     begins = [None] * len(prompts) if work.tools is None else starts(work.tools, prompts, facts)
     tokenizers = engine.tokenizers.of(facts.tokenizer)
