@@ -104,7 +104,7 @@ ROWS = (
     *_holding("--disable-uvicorn-access-log", "--enable-request-id-headers"),
     *_holding("--use-tqdm-on-load", "--no-use-tqdm-on-load", "--enable-prompt-tokens-details"),
     *_holding("--disable-frontend-multiprocessing", "--enable-auto-tool-choice"),
-    *_holding("--enable-reasoning", "--enable-sleep-mode"),
+    *_holding("--enable-reasoning", "--enable-sleep-mode", "--enable-server-load-tracking"),
     *(
         Row(flag, switch=flag in refusal.switches, instead=refusal.instead)
         for refusal in REFUSED

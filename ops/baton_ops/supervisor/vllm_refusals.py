@@ -105,7 +105,6 @@ REFUSED = (
         "requests ask for it: return_token_ids, stream_options.include_usage",
         _names("--return-tokens-as-token-ids --enable-force-include-usage"),
     ),
-    Refusal("/fleet and /metrics tell the load", _names("--enable-server-load-tracking")),
     Refusal("use --num-gpu-blocks-override", (), _names("--kv-cache-memory-bytes")),
     Refusal(
         "weights do not move to the host",

@@ -24,7 +24,7 @@ from tests.fakes.gateway_app import (
 )
 
 KEY = "sk-baton-0123456789"
-PROBES = {"/health", "/health/live", "/health/ready", "/livez", "/readyz"}
+PROBES = {"/health", "/health/live", "/health/ready", "/livez", "/ping", "/readyz"}
 PAGES = {"/", "/static/{name}"}
 
 

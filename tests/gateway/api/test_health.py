@@ -10,7 +10,7 @@ import pytest
 from tests.fakes.gateway_app import Site, site
 from tests.fakes.gateway_engine import worker
 
-READY = ("/health", "/health/ready", "/readyz")
+READY = ("/health", "/health/ready", "/readyz", "/ping")
 
 
 def _settle(here: Site, seconds: float = 0.3) -> None:
@@ -25,6 +25,7 @@ def test_healthy(shared_site: Site) -> None:
         probe = shared_site.request("HEAD", path)
         assert probe.status_code == 200 and not probe.content, "load balancers may ask so"
     assert shared_site.get("/health").json() == {"status": "ok", "reasons": []}
+    assert shared_site.get("/load").json() == {"server_load": 0}
 
 
 @pytest.mark.row("F19.01")

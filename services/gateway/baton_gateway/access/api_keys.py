@@ -21,7 +21,7 @@ from baton.logs import logger
 from baton_gateway.config import Config
 
 _OPEN = frozenset(
-    {"/health", "/health/live", "/health/ready", "/livez", "/readyz", "/", "/favicon.ico"}
+    {"/health", "/health/live", "/health/ready", "/livez", "/ping", "/readyz", "/", "/favicon.ico"}
 )
 """Paths without authentication: probes and the page. They reveal no model or request."""
 _OPEN_FOLDER = "/static/"

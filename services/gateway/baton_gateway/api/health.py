@@ -33,6 +33,13 @@ class Health(msgspec.Struct):
     warnings: list[str] | UnsetType = UNSET
 
 
+class Load(msgspec.Struct):
+    """Response of /load, in vLLM's format."""
+
+    server_load: int
+    """Requests that this gateway is answering."""
+
+
 @router.head("/health/live", include_in_schema=False)
 @router.get("/health/live")
 @router.head("/livez", include_in_schema=False)
@@ -49,6 +56,8 @@ async def live() -> Response:
 @router.get("/health/ready")
 @router.head("/readyz", include_in_schema=False)
 @router.get("/readyz")
+@router.head("/ping", include_in_schema=False)
+@router.get("/ping")
 @describe(answer=Health)
 async def ready(request: Request) -> Response:
     """Return 200 while requests are served, else 503 with the reasons; warnings in both cases."""
@@ -63,3 +72,11 @@ async def ready(request: Request) -> Response:
         response.status_code = 503
         response.headers["retry-after"] = "1"
     return response
+
+
+@router.get("/load")
+@describe(answer=Load)
+async def load(request: Request) -> Response:
+    """Return how many requests are being answered."""
+    engine: Engine = request.app.state.engine
+    return json_response(Load(engine.status.num_requests))

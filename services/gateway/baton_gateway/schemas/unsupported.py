@@ -41,6 +41,7 @@ UNSUPPORTED = {
     "guided_decoding_backend": "Leave it out.",
     "guided_whitespace_pattern": "White space between JSON tokens is bounded already.",
     "logprob_token_ids": "Ask for the most probable tokens.",
+    "max_tokens_per_doc": "Use 'truncate_prompt_tokens'.",
     "moderation": "Leave it out.",
     "previous_input_messages": "Use 'previous_response_id'.",
     "repetition_detection": "Use 'repetition_penalty'.",
