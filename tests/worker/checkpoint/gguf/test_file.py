@@ -212,13 +212,19 @@ def test_leftover_tensors_are_listed(tmp_path: Path) -> None:
     assert "not used: v.patch_embd.weight" in refusal(writer.close())
 
 
-def test_unknown_architecture_is_refused(tmp_path: Path) -> None:
-    file = gguf.GGUFWriter(tmp_path / "tiny.gguf", "rwkv6")
-    file.write_header_to_file()
-    file.write_kv_data_to_file()
-    file.write_tensors_to_file()
-    file.close()
-    assert "'rwkv6' is not supported. Known: llama, qwen2, qwen3" in refusal(tmp_path / "tiny.gguf")
+def test_unknown_architectures_and_contents_are_refused(tmp_path: Path) -> None:
+    for architecture, contents, words in (
+        ("rwkv6", "model", "'rwkv6' is not supported. Known: llama, qwen2, qwen3"),
+        ("llama", "adapter", "Serve the model, with the adapter's PEFT folder in --lora-modules"),
+        ("", "imatrix", "no model"),
+    ):
+        file = gguf.GGUFWriter(tmp_path / "tiny.gguf", architecture)
+        file.add_type(contents)
+        file.write_header_to_file()
+        file.write_kv_data_to_file()
+        file.write_tensors_to_file()
+        file.close()
+        assert words in refusal(tmp_path / "tiny.gguf")
 
 
 def test_a_file_without_weights_is_refused(tmp_path: Path) -> None:

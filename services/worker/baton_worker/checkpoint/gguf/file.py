@@ -32,6 +32,12 @@ from baton_worker.spec.hf_config import as_ids
 
 _ROPE_FACTORS = "rope_freqs.weight"
 _LONG_FACTORS, _SHORT_FACTORS = "rope_factors_long.weight", "rope_factors_short.weight"
+_NO_MODELS = {
+    "adapter": "an adapter without its model. Serve the model, with the adapter's PEFT folder in "
+    "--lora-modules",
+    "imatrix": "statistics for a quantiser and no model",
+}
+"""Values of `general.type` of files that are used beside a model."""
 _READ_FIRST = (_ROPE_FACTORS, _LONG_FACTORS, _SHORT_FACTORS)
 _SCALES = ("scale", "input_scale")
 """Of NVFP4: factors on whole weights, and on inputs, which are not quantised here."""
@@ -209,6 +215,10 @@ class GgufFile:
         kind = str(self._field("general.architecture"))
         if kind in REFUSED:
             raise ModelError(f"GGUF architecture '{kind}' {REFUSED[kind]}.")
+        if (contents := self._field("general.type", "model")) in _NO_MODELS:
+            raise ModelError(
+                f"The GGUF file has the type '{contents}': it holds {_NO_MODELS[contents]}."
+            )
         if kind not in FAMILIES:
             known = ", ".join(name for name in FAMILIES if " " not in name)
             raise ModelError(
