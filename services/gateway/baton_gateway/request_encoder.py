@@ -88,6 +88,8 @@ class RequestEncoder:
             items = await self._prepared(prompt.media, request, facts, media)
         encoded = await self._text(request, prompt, facts)
         ids = truncated(request, encoded.ids, facts)
+        if isinstance(prompt, ChatPrompt) and prompt.keep:
+            ids = PackedTokens.of(ids[: prompt.keep])
         all_media: tuple[Media, ...] = ()
         if items:
             ids, all_media = expand(ids, items)

@@ -19,6 +19,7 @@ def embedder(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Whole]:
     tiny_encoders.save(folder, "BertModel")
     tiny_encoders.save_sentence_files(folder, max_length=40)
     tiny_encoders.rewrite(folder, {}, is_matryoshka=True)
+    (folder / "chat_template.jinja").write_text("{{ messages[0].content }}")
     with whole(folder) as here:
         yield here
 

@@ -62,6 +62,10 @@ def test_the_beginning_of_a_long_text_is_embedded(embedder: Whole) -> None:
         assert answer["data"][0]["embedding"] == embedder.embed(cut).json()["data"][0]["embedding"]
         of_ids = embedder.embed(ids, truncate_prompt_tokens=keep).json()["data"][0]["embedding"]
         assert of_ids == embedder.embed(ids[:length]).json()["data"][0]["embedding"]
+        chatted = {"messages": [{"role": "user", "content": long}], "truncate_prompt_tokens": keep}
+        answer = embedder.post("/v1/embeddings", {"model": embedder.model} | chatted).json()
+        of_text = embedder.embed(ids[1 : length + 1]).json()["data"][0]["embedding"]
+        assert answer["data"][0]["embedding"] == of_text, "its template adds no special tokens"
     whole = embedder.embed("a", truncate_prompt_tokens=9).json()["data"][0]["embedding"]
     assert whole == embedder.embed("a").json()["data"][0]["embedding"]
 

@@ -24,6 +24,7 @@ from baton_gateway.generation.admission import serves
 from baton_gateway.generation.chat_prompt import chat_prompt
 from baton_gateway.generation.pair_prompt import Content, pair_prompt
 from baton_gateway.generation.request import (
+    ChatPrompt,
     GenerationRequest,
     PairPrompt,
     Prompt,
@@ -110,14 +111,14 @@ class Job:
 
 
 def _beginning(prompt: Prompt, keep: int) -> Prompt:
-    """A prompt with its first tokens. Raises `InvalidRequest` if it is no text."""
+    """A prompt with its first tokens. Raises `InvalidRequest` if it has images."""
     if isinstance(prompt, tuple):
         return prompt[:keep]
-    if isinstance(prompt, TextPrompt) or (isinstance(prompt, PairPrompt) and not prompt.media):
+    if isinstance(prompt, TextPrompt):
         return replace(prompt, keep=keep)
-    raise unsupported(
-        "truncate_prompt_tokens", "Conversations and images are not cut: leave it out."
-    )
+    if isinstance(prompt, ChatPrompt | PairPrompt) and not prompt.media:
+        return replace(prompt, keep=keep)
+    raise unsupported("truncate_prompt_tokens", "Prompts with images are not cut: leave it out.")
 
 
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:

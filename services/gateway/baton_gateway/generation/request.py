@@ -31,6 +31,8 @@ class ChatPrompt:
     continue_final_message: bool = False
     media: tuple[MediaItem, ...] = ()
     """The images among the parts, in order."""
+    keep: int = 0
+    """Most tokens of the rendered conversation, whose end is cut off; 0: all."""
 
 
 @dataclass(frozen=True, slots=True)
