@@ -112,7 +112,7 @@ def tiny_model(folder: Path, architecture: str, dtype: torch.dtype = torch.float
 
 
 @pytest.mark.row("F13.06")
-@pytest.mark.parametrize(("steps", "replayed"), [(DECODED, 21), (RAGGED, 7)])
+@pytest.mark.parametrize(("steps", "replayed"), [(DECODED, 21), (RAGGED, 11)])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("architecture", TAPED)
 def test_replayed_steps_have_the_bits_of_eager_ones(
@@ -177,9 +177,9 @@ def test_kernels_share_memory(stories: Path, monkeypatch: pytest.MonkeyPatch) ->
 
     monkeypatch.setattr("baton_worker.graphs.tape.shared", measured)
     on_tape(Texts(loaded, 5), TapeRecorder())
-    for apart, together in sizes:
+    decode, ragged, _head = sizes
+    for apart, together in (decode, ragged):
         assert 0 < together < apart / 4
-    assert len(sizes) == 2, "decode steps, and those of any shape"
 
 
 @pytest.mark.parametrize("architecture", ["GPT2LMHeadModel", "BloomForCausalLM"])

@@ -202,6 +202,7 @@ class GraphedModel:
         """See `models.decoder.Model.logits`. Those of a replayed step exist already; the next
         replay overwrites them, and the caller may."""
         is_replayed, self._replayed = self.has_logits(hidden), None
-        if not is_replayed:
-            return self._model.logits(hidden)
-        return self._logits[: len(hidden)]
+        if is_replayed:
+            return self._logits[: len(hidden)]
+        logits = None if self._ragged is None else self._ragged.logits(hidden)
+        return self._model.logits(hidden) if logits is None else logits

@@ -1,4 +1,4 @@
-"""Replay of steps of any shape, up to their hidden states."""
+"""Replay of steps of any shape, up to their hidden states, and of the logits of small ones."""
 
 from __future__ import annotations
 
@@ -16,10 +16,15 @@ from baton_worker.kv_cache import KVCache
 from baton_worker.models.block_stack import Plans
 from baton_worker.models.decoder import Model
 
+_ANSWERED = 16
+"""Most tokens of a step whose logits are replayed. Operators of torch compute as many in each
+replay, whatever its number of tokens."""
+
 
 class RaggedSteps:
-    """Prefill chunks and decode rows in one step, captured once at maximum size. Logits are
-    computed outside, since the rows that need them change from step to step.
+    """Prefill chunks and decode rows in one step, captured once at maximum size. Logits are not
+    part of it, since the rows that need them change from step to step. Those of all tokens of a
+    small step, which a step with drafts needs, are a capture of their own.
 
     Args:
         model: it has no `capture_blocker`, and its plans do not depend on the shape of a
@@ -42,11 +47,20 @@ class RaggedSteps:
         batch = self._inputs.batch(most)
         plans = model.plan(batch, cache.groups)
         self._recording: Recording = recorder.capture(partial(self._run, batch, plans), most)
+        self._answered, self._logits = min(_ANSWERED, most.rows), torch.empty(0)
+        self._head: Recording = recorder.capture(self._run_head, Extent.decode(self._answered))
+        self._replayed: Tensor | None = None
+        """Hidden states that were handed out and whose logits `_head` computes."""
 
     def _run(self, batch: AttentionBatch, plans: Plans) -> tuple[Tensor]:
         """Captured function."""
         self._hidden = self._answer(batch, plans)
         return (self._hidden,)
+
+    def _run_head(self) -> tuple[Tensor]:
+        """Captured function."""
+        self._logits = self._model.logits(self._hidden[: self._answered])
+        return (self._logits,)
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> Tensor:
         inputs, count = self._inputs, sum(batch.query_lens)
@@ -63,7 +77,13 @@ class RaggedSteps:
         # The replay runs first, so that it finds no KV written by the model.
         self._recording.replay(extent)
         expected = self._answer(batch, self._model.plan(batch, self._cache.groups))
-        return torch.equal(self._hidden[: extent.tokens], expected)
+        return torch.equal(self._hidden[: extent.tokens], expected) and self._head_holds(expected)
+
+    def _head_holds(self, hidden: Tensor) -> bool:
+        count = min(len(hidden), self._answered)
+        self._logits[:count].fill_(torch.nan)
+        self._head.replay(Extent.decode(count))
+        return torch.equal(self._logits[:count], self._model.logits(hidden[:count]))
 
     def fits(self, batch: AttentionBatch) -> bool:
         """True if the capture covers this step."""
@@ -82,4 +102,15 @@ class RaggedSteps:
         self._inputs.write(tokens, positions, batch)
         self._recording.replay(Extent(len(tokens), len(batch.query_lens)))
         # A copy, since the next replay overwrites the original.
-        return self._hidden[: len(tokens)].clone()
+        self._replayed = self._hidden[: len(tokens)].clone()
+        return self._replayed
+
+    @torch.inference_mode()
+    def logits(self, hidden: Tensor) -> Tensor | None:
+        """Logits of all hidden states of the last step, which the next call overwrites; None if the
+        capture does not cover them or they have been asked for."""
+        is_replayed, self._replayed = hidden is self._replayed, None
+        if not is_replayed or len(hidden) > self._answered:
+            return None
+        self._head.replay(Extent.decode(len(hidden)))
+        return self._logits[: len(hidden)]
