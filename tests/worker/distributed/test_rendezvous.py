@@ -9,7 +9,10 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
+import pytest
+
 from baton.process import standby
+from baton_worker.distributed import rendezvous
 from baton_worker.distributed.rendezvous import Rendezvous
 
 SECONDS = 20.0
@@ -47,7 +50,9 @@ def test_all_meet_at_one_place_and_the_door_is_shut(run_dir: Path) -> None:
     group.close()
 
 
-def test_the_first_sees_the_end_of_any_and_all_see_its(run_dir: Path) -> None:
+def test_the_first_sees_the_end_of_any_and_all_see_its(
+    run_dir: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     group = Group(run_dir, 3)
     group.bonds[2].close()
     until(lambda: (0, 2) in group.lost)
@@ -56,6 +61,14 @@ def test_the_first_sees_the_end_of_any_and_all_see_its(run_dir: Path) -> None:
     assert sorted(group.lost) == [(0, 2), (1, 0)]
     group.bonds[1].close()
     assert len(group.lost) == 2, "one that is closed reports none again"
+    monkeypatch.setattr(rendezvous, "_ENDING_SECONDS", SECONDS)
+    pair = Group(run_dir, 2)
+    failing = threading.Thread(target=pair.bonds[0].close)
+    failing.start()
+    pair.bonds[1].leave()
+    pair.bonds[1].close()
+    failing.join()
+    assert pair.lost == [(0, 1)], "one that fails first learns of the end that was its cause"
 
 
 def test_nobody_is_lost_once_all_have_agreed_to_end(run_dir: Path) -> None:

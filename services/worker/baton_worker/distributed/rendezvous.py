@@ -25,6 +25,8 @@ from baton.process.lifecycle import EXIT_GROUP
 
 _TRY_SECONDS = 0.05
 """Pause between attempts to reach rank 0."""
+_ENDING_SECONDS = 1.0
+"""How long a rank may take to end after the first of its connections has."""
 
 log = logger(__name__)
 
@@ -78,11 +80,10 @@ class Rendezvous:
         self._loose = True
 
     def close(self) -> None:
-        """Close the connections. A rank that has exited before this one left is lost: what failed
-        here only followed from it."""
-        for rank, connection in self._others.items():
-            if _has_ended(connection):
-                self._report(rank)
+        """Close the connections. A rank that exits before this one has left is lost: what failed
+        here only followed from it. The kernel may close its other connections first."""
+        if not self._loose:
+            self._watching.join(_ENDING_SECONDS)
         self.leave()
         for connection in self._others.values():
             connection.shutdown(socket.SHUT_RDWR)
