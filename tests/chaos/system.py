@@ -32,11 +32,13 @@ from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
+from baton_ops.supervisor.processes.child_process import ChildProcess
 from baton_ops.supervisor.spare import ForkedServices
 from baton_ops.supervisor.supervisor import TICK_SECONDS, InactivityLimits, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
 from tests.fakes.hanging_service import HANG
+from tests.support.preloaded_interpreter import FORKS, preloaded_interpreter
 
 _LEASH = (sys.executable, "-m", "tests.fakes.hanging_service")
 """How a service is run so that it can be made to hang."""
@@ -161,6 +163,7 @@ class System:
             front.kept(started),
             front.inactivity_limits(),
             crew.forked(list(workers)) if front.forks else [],
+            start=preloaded_interpreter().start if FORKS else ChildProcess,
         )
         self._keeper = SegmentKeeper(self._run)
         self._deaths = DeathReports(StaticDirectory(Settings(run_dir=self._run)))

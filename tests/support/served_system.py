@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import re
-import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import httpx
+
+from tests.support.preloaded_interpreter import FORKS, preloaded_interpreter, start_alone
 
 PATIENCE = 120.0
 """Seconds for anything that must happen; a bound on a failure, not a measurement."""
@@ -32,31 +33,32 @@ def _name(process: str, command: list[str]) -> str | None:
 
 class Served:
     """Five real processes under their supervisor, on a port of their own; without spares, unless
-    a flag asks for them: most tests end before one would be there."""
+    a flag asks for them: most tests end before one would be there. Unless they start `alone`, they
+    are forked from an interpreter that has their imports."""
 
-    def __init__(self, folder: Path, model: str | Path | None, *flags: str) -> None:
-        self.log = folder / "log"
+    def __init__(
+        self, folder: Path, model: str | Path | None, *flags: str, alone: bool = False
+    ) -> None:
+        self.log, self._output = folder / "log", folder / "output"
         spares = () if "--spares" in flags else ("--no-spares",)
         command = [sys.executable, "-m", "baton", "serve", "--port", "0", *spares, *flags]
         if model is not None:
             command.insert(4, str(model))
-        with self.log.open("w") as log:
-            self.process = subprocess.Popen(
-                command, stdout=subprocess.PIPE, stderr=log, text=True, cwd=folder
-            )
+        for file in (files := (self._output, self.log)):
+            file.touch()
+        start = preloaded_interpreter().start if FORKS and not alone else start_alone
+        self.process = start(command, os.environ, folder, files)
         self.banner = ""
         self.url = ""
 
     def ready(self) -> Served:
         """Wait for the banner."""
-        assert self.process.stdout is not None
-        ended = threading.Timer(PATIENCE, self.process.kill)
-        ended.start()
-        for line in self.process.stdout:
-            self.banner += line
-            if line.startswith("  -d"):
+        deadline = time.monotonic() + PATIENCE
+        while self.process.poll() is None and time.monotonic() < deadline:
+            self.banner = self._output.read_text()
+            if re.search(r"^  -d.*\n", self.banner, re.MULTILINE):
                 break
-        ended.cancel()
+            time.sleep(0.05)
         found = re.search(r"http://127\.0\.0\.1:\d+", self.banner)
         if not found:
             self.close()
@@ -101,7 +103,7 @@ class Served:
     def close(self) -> None:
         """End it, whatever it does."""
         self.process.kill()
-        self.process.communicate()
+        self.process.close()
 
 
 def until(condition: Callable[[], bool], what: str) -> None:

@@ -32,7 +32,8 @@ CAPITAL = [{"role": "user", "content": "What is the capital of France? Answer in
 def served(smollm2: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
     # Equal requests must run in equal shapes here: bfloat16 rounds a prefill of fewer tokens
     # differently. That a cached prefix changes no token is shown in float32, in test_relay.py.
-    system = Served(tmp_path_factory.mktemp("chat"), None, "--no-scheduler.enable-prefix-caching")
+    folder = tmp_path_factory.mktemp("chat")
+    system = Served(folder, None, "--no-scheduler.enable-prefix-caching", alone=True)
     try:
         yield system.ready()
     finally:

@@ -9,7 +9,7 @@ import threading
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import httpx
 import pytest
@@ -80,43 +80,57 @@ def test_a_split_changes_nothing(alone: Whole, split: Served, fields: dict[str, 
     assert metric(split, "baton_failed_transfers_total") == 0
 
 
-def test_a_decode_worker_dies_in_mid_stream(alone: Whole, split: Served) -> None:
-    """Four clients ask until the worker is dead, so that it has sequences whenever that is."""
-    dead = threading.Event()
+class Clients:
+    """Four clients that ask one request after the other, each of a seed of its own, so that workers
+    have sequences whenever something happens to them.
 
-    def ask(seeds: range) -> dict[int, list[Any]]:
-        found = {}
+    Context: at its end each client finishes what it asks and asks once more.
+    """
+
+    def __init__(self, served: Served, **fields: Any) -> None:
+        self.answers: dict[int, list[Any]] = {}
+        """By seed."""
+        self._served, self._fields = served, fields
+        self._ending = threading.Event()
+        self._pool = ThreadPoolExecutor(4)
+
+    def __enter__(self) -> Self:
+        self._asked = [self._pool.submit(self._ask, range(n, 10**6, 4)) for n in range(4)]
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._ending.set()
+        self._pool.shutdown()
+        for future in self._asked:
+            future.result()
+
+    def _ask(self, seeds: range) -> None:
         for seed in seeds:
-            last = dead.is_set()
-            found[seed] = answer(split, temperature=0.9, seed=seed)
+            last = self._ending.is_set()
+            self.answers[seed] = answer(self._served, seed=seed, **self._fields)
             if last:
                 break
-        return found
 
-    with ThreadPoolExecutor(4) as clients:
-        asked = [clients.submit(ask, range(n, 10**6, 4)) for n in range(4)]
-        try:
-            os.kill(split.pids()[running(split)], signal.SIGKILL)
-        finally:
-            dead.set()
-        found = {seed: text for future in asked for seed, text in future.result().items()}
-    for seed, text in found.items():
+
+def test_a_decode_worker_dies_in_mid_stream(alone: Whole, split: Served) -> None:
+    with Clients(split, temperature=0.9) as clients:
+        os.kill(split.pids()[running(split)], signal.SIGKILL)
+    for seed, text in clients.answers.items():
         assert text == answer(alone, temperature=0.9, seed=seed)
 
 
 def test_a_rolling_restart_under_load_changes_no_token(alone: Whole, split: Served) -> None:
     until(lambda: len(ready(split)) == 3, "the killed one is back")
-    asked = [{"temperature": 0.9, "seed": seed, "max_tokens": 300} for seed in range(24)]
-    wanted = [answer(alone, **fields) for fields in asked]
     failed = metric(split, "baton_failed_transfers_total")  # That of a worker that was killed.
-    with ThreadPoolExecutor(4) as clients:
-        found = [clients.submit(answer, split, **fields) for fields in asked]
+    with Clients(split, temperature=0.9, max_tokens=300) as clients:
         for name in ("decode-1", "decode-2", "prefill-1"):
             before = split.pids()[name]
+            running(split)
             drain(Drain(worker=name, run_dir=split.log.parent / "run"))
             until(lambda n=name, b=before: split.pids().get(n, b) != b, "it starts again")
             until(lambda n=name: n in ready(split), "it is back")
-        assert [future.result(timeout=PATIENCE) for future in found] == wanted
+    for seed, text in clients.answers.items():
+        assert text == answer(alone, temperature=0.9, seed=seed, max_tokens=300)
     assert metric(split, "baton_failed_transfers_total") == failed
 
 
