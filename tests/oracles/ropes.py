@@ -39,11 +39,9 @@ class DualChunk(PlainLlama):
         return self.linear(f"{stem}.o_proj", torch.stack(attended))
 
     def _of(self, i: int, query: Tensor, key: Tensor, value: Tensor) -> Tensor:
-        scores = torch.empty(query.shape[1], i + 1)
-        for j in range(i + 1):
-            at, place = _seen_from(i, j)
-            turned = _turned(query[i], at), _turned(key[j], place)
-            scores[:, j] = (turned[0] * turned[1]).sum(-1) / query.shape[-1] ** 0.5
+        seen = torch.tensor([_seen_from(i, j) for j in range(i + 1)])
+        turned = _turned(query[i], seen[:, 0]), _turned(key[: i + 1], seen[:, 1])
+        scores = (turned[0] * turned[1]).sum(-1).T / query.shape[-1] ** 0.5
         trained = CHUNKS["original_max_position_embeddings"]
         mscale = 0.1 * math.log((i + 1) / trained) + 1 if i + 1 > trained else 1.0
         weights = (scores * mscale**2).softmax(-1)
@@ -61,11 +59,11 @@ def _seen_from(i: int, j: int) -> tuple[int, int]:
     return min(2 * size - 1, CHUNKS["chunk_size"]), j % size
 
 
-def _turned(head: Tensor, position: int) -> Tensor:
-    """[heads, dim], rotated by halves."""
-    dim = head.shape[-1]
-    angles = position * 10_000.0 ** (-torch.arange(0, dim, 2) / dim)
-    first, second = head.chunk(2, -1)
+def _turned(heads: Tensor, positions: Tensor) -> Tensor:
+    """Heads [..., heads, dim] at each position, rotated by halves: [positions, heads, dim]."""
+    dim = heads.shape[-1]
+    angles = positions[:, None, None] * 10_000.0 ** (-torch.arange(0, dim, 2) / dim)
+    first, second = heads.chunk(2, -1)
     cos, sin = angles.cos(), angles.sin()
     return torch.cat((first * cos - second * sin, second * cos + first * sin), -1)
 
@@ -82,16 +80,14 @@ class Fourier(PlainLlama):
             self.tensors["model.rotary_emb.sin_coef"],
         )
         group = len(heads) // len(of_heads[0])
-        for head, token, pair in torch.cartesian_prod(
-            torch.arange(len(heads)), torch.arange(heads.shape[1]), torch.arange(kept)
-        ).tolist():
-            speeds = [10_000.0 ** (-k / half) for k in range(kept)]
-            columns = [matrices[head // group, :, pair].tolist() for matrices in of_heads]
-            cos = sum(math.cos(w * token) * c for w, c in zip(speeds, columns[0], strict=True))
-            sin = sum(math.sin(w * token) * s for w, s in zip(speeds, columns[1], strict=True))
-            a, b = heads[head, token, pair], heads[head, token, pair + half]
-            turned[head, token, pair] = a * cos - b * sin
-            turned[head, token, pair + half] = b * cos + a * sin
+        speeds = 10_000.0 ** (-torch.arange(kept, dtype=torch.float64) / half)
+        angles = torch.outer(torch.arange(heads.shape[1]).double(), speeds)
+        for head, (first, second) in enumerate(zip(*heads.chunk(2, -1), strict=True)):
+            cos_coef, sin_coef = (matrices[head // group].double() for matrices in of_heads)
+            cos, sin = angles.cos() @ cos_coef, angles.sin() @ sin_coef
+            a, b = first[:, :kept], second[:, :kept]
+            turned[head, :, :kept] = a * cos - b * sin
+            turned[head, :, half : half + kept] = b * cos + a * sin
         return turned
 
 
