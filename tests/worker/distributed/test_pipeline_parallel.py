@@ -136,7 +136,9 @@ def test_two_stages_of_two_ranks_have_the_tokens_of_one_process(
 ) -> None:
     folder = tmp_path / "model"
     tiny_models.save_checkpoint(folder, "Qwen3MoeForCausalLM")
-    with ProcessPoolExecutor(4, get_context("spawn")) as pool:
+    processes = get_context("forkserver")
+    processes.set_forkserver_preload(["baton_worker.checkpoint.load"])
+    with ProcessPoolExecutor(4, processes) as pool:
         found = [pool.submit(quarter, folder, rank) for rank in range(4)]
         made = [future.result() for future in found]
     run = driver(load_model(folder, SITE), 1)
