@@ -32,10 +32,11 @@ _OTHERS: dict[str, Any] = {
 """Another value of keys that are names, or none at all."""
 _STRUCTURE = frozenset(
     {"vocab_size", "hidden_size", "num_hidden_layers", "n_layer", "num_layers"}
-    | {"tie_word_embeddings", "output_attentions", "output_hidden_states"}
+    | {"tie_word_embeddings", "output_attentions", "output_hidden_states", "output_router_logits"}
+    | {"return_dict", "is_encoder_decoder", "attention_dropout", "router_aux_loss_coef"}
 )
-"""Keys that every model follows by the shapes, the number or the absence of its tensors, and those
-that say what else than logits the reference returns."""
+"""Keys that every model follows by the shapes, the number or the absence of its tensors, those that
+say what else than logits the reference returns, and those of training and of encoders."""
 _LEAST = 1e-3
 """Change of the logits that counts."""
 

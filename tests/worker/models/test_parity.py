@@ -85,7 +85,7 @@ ROWS |= moe_models.ROWS | state_space_models.ROWS | delta_net_models.ROWS
 ODDITIES = {"MiMoV2FlashForCausalLM": ["F23.08"], "LongcatFlashForCausalLM": ["F23.11"]}
 """Further rows, of what these alone do."""
 TOLERANCE = 1e-3
-FEW, MANY = 8, 32
+FEW, MANY = 8, 20
 """Tokens to decode: few cross two borders of pages, many those of windows and chunks too."""
 PLACEMENTS = ("linear", "round_robin")
 
@@ -227,7 +227,7 @@ def test_chunked_prefill_matches(pair: Pair, driver: Any) -> None:
 
 
 def test_ragged_batch_continues_as_each_row_alone(pair: Pair, driver: Any) -> None:
-    prompts = [prompt(length, seed=length) for length in (1, 3, 8, 9, 40, 3)]
+    prompts = [prompt(length, seed=length) for length in (1, 3, 8, 17, 46, 3)]
     together = driver(pair.loaded, len(prompts)).greedy(prompts, MANY)
     for tokens, continuation in zip(prompts, together, strict=True):
         assert_greedy(pair.oracle, tokens, continuation)
@@ -274,14 +274,14 @@ def test_two_ranks_with_whole_experts_answer_as_one(
 
 
 def check_two_ranks(pair: Pair, driver: Any, two_ranks: TwoRanks, **changes: Any) -> None:
-    """A full prefill, 7-token chunks, a prefix hit, then a ragged decode of them all."""
+    """A full prefill, 17-token chunks, a prefix hit, then a ragged decode of them all."""
     run = driver(pair.loaded, 5)
     prompts = [prompt(100), prompt(50, seed=1), prompt(1, seed=2), prompt(9, seed=3)]
     hit = prompts[0][:24] + prompt(11, seed=4)
     with two_ranks.serving(pair.folder, num_pages=run.cache.num_pages, **changes) as led:
         run.loaded, run.cache = led.loaded, led.cache
         ours = run.step({0: prompts[0]})
-        chunks = [run.step({1: prompts[1][at : at + 7]})[1] for at in range(0, 50, 7)]
+        chunks = [run.step({1: prompts[1][at : at + 17]})[1] for at in range(0, 50, 17)]
         run.share(4, with_row=0, num_tokens=24)
         ours |= run.step({2: prompts[2], 4: hit[24:], 3: prompts[3]}) | {1: torch.cat(chunks)}
         logits = {row: ours[row] for row in range(5)}
@@ -317,12 +317,9 @@ def test_two_ranks_that_share_tokens_answer_as_one(
 
 
 @pytest.mark.parametrize("pair", list(in_transformers()), indirect=True, scope="module")
-def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(
-    pair: Pair, driver: Any, tmp_path: Path
-) -> None:
+def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair: Pair, driver: Any) -> None:
     """Only where the oracle is a model of transformers: the others compute in float32."""
-    pair.model.save_pretrained(tmp_path)
-    loaded = load_model(tmp_path, BuildContext(CPU, torch.bfloat16))
+    loaded = load_model(pair.folder, BuildContext(CPU, torch.bfloat16))
     rounding = asked(copy.deepcopy(pair.model).to(torch.bfloat16))
     # The median token: where two experts are nearly even, rounding takes another one, and the
     # error of that token is no measure of anything. Of keys that an index chooses, most tokens
