@@ -88,5 +88,5 @@ def test_a_link_is_the_same_whether_its_block_is_the_next_or_was_asked_for_befor
         assert other.link(block) == (hash, prefix, tokens)
         assert (hash, prefix) == (other.at(block), other.at(block - 1))
         assert tokens == one.content(2 * block, 2 * block + 2)
-    with pytest.raises(AssertionError, match="no name"):
+    with pytest.raises(AssertionError, match="no hash"):
         one.link(3)

@@ -44,7 +44,7 @@ def test_a_model_whose_worker_is_away_may_be_an_embedder() -> None:
 
 
 def test_prompts() -> None:
-    assert prompts_of(("a", (1, 2))) == [TextPrompt("a"), (1, 2)]
+    assert prompts_of(("a", (1, 2)), add_special=True) == [TextPrompt("a"), (1, 2)]
 
 
 @pytest.mark.parametrize(

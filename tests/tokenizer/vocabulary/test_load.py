@@ -125,5 +125,5 @@ def test_a_real_folder(stories: Path) -> None:
 def test_a_real_gguf_file_in_a_folder(smollm2: Path, tmp_path: Path) -> None:
     (tmp_path / "model.gguf").symlink_to(smollm2)
     info = load(tmp_path).info("smollm2")
-    assert (info.vocab_size, info.bos_id, info.eos_ids) == (49152, 1, (2,))
+    assert (info.vocab_size, info.bos_id, info.eos_ids) == (49152, 1, (2, 0, 4))
     assert info.has_chat_template and info.special_ids == tuple(range(17))
