@@ -88,6 +88,22 @@ def test_the_source_goes_on_while_keys_travel() -> None:
     assert world.state.counters.handoffs == 1
 
 
+def test_a_pull_that_fails_after_its_sequence_has_ended_is_no_failed_transfer() -> None:
+    """The source may have exited by the time that the target gives up."""
+    world = split()
+    request = world.submit(LONG, Sampling(60))
+    for _ in range(200):
+        world.tick()
+        world.run("p")
+        world.deliver("p")
+    assert_whole([request])
+    assert len(world.state.handoffs) == 1
+    assert world.pull("d0", "the source sends nothing")
+    assert world.state.counters.failed_transfers == 0
+    world.tick()
+    assert_empty(world)
+
+
 def test_a_failed_transfer_loses_nothing_and_is_not_tried_for_ever() -> None:
     world = split()
     request = world.submit(LONG, Sampling(60))

@@ -94,7 +94,7 @@ def test_a_sequence_starts_while_its_last_images_are_encoded() -> None:
     assert made.state.encodings.counters.pulled == 2
 
 
-@pytest.mark.parametrize("loss", ["encoder", "worker", "pull", "abort", "refused"])
+@pytest.mark.parametrize("loss", ["encoder", "worker", "pull", "abort", "refused", "pages"])
 def test_what_a_started_sequence_waits_for_may_be_lost(loss: str) -> None:
     made = world("w", "v", encoders=("e",))
     request, other = seen(made, "ab", count=LARGE), seen(made, "b", seed=2, count=LARGE)
@@ -113,6 +113,11 @@ def test_what_a_started_sequence_waits_for_may_be_lost(loss: str) -> None:
         made.abort("g", 1)
     elif loss == "refused":
         made.encode(refused="not finite")
+    elif loss == "pages":  # It is preempted, and waits in the queue again.
+        worker = made.state.fleet.get(name)
+        assert worker is not None
+        made.state.requeue([worker.evict(0)])
+        made.state.check()
     else:
         made.encode()
         made.tick()

@@ -108,6 +108,12 @@ class Handoffs:
                 decisions += self._start_part(source, slot, fleet)
         return decisions, ready
 
+    def failed(self, pulled: Pulled) -> bool:
+        """Whether a pull has failed that its sequence needed. One that ended during the pull did
+        not: its draining source may have exited since."""
+        move = self._moves.get(pulled.id)
+        return bool(pulled.reason) and not (move is not None and move.sequence.ended)
+
     def end(
         self, name: str, pulled: Pulled, fleet: Fleet
     ) -> tuple[list[Decision], ReadyHandoff | None]:

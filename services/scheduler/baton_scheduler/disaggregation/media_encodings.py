@@ -224,14 +224,12 @@ class MediaEncodings:
         pull = self._pulls.find(name, message)
         if pull is None:
             return
-        arrived = worker is not None and not message.reason
-        if arrived:
-            pull.encoding.pulled_by.add(name)
         self._drop(pull)
-        if worker is None or not arrived:
+        if message.reason or worker is None:
             self.counters.failed_pulls += 1
             return
         self.counters.pulled += 1
+        pull.encoding.pulled_by.add(name)
         worker.remember_media(pull.encoding.item.digest)
         seconds = message.duration_us / 1e6
         self._links.add(pull.source, name, message.num_bytes, seconds)

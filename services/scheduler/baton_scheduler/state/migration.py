@@ -22,7 +22,7 @@ def transferred(state: StateBase, event: Transferred) -> list[Decision]:
         target = state.fleet.get(event.worker)
         state.encodings.pulled(event.worker, event.pulled, target)
         return []
-    state.counters.failed_transfers += bool(event.pulled.reason)
+    state.counters.failed_transfers += state.handoffs.failed(event.pulled)
     decisions, passed = state.handoffs.end(event.worker, event.pulled, state.fleet)
     if passed is not None:
         _change_over(state, passed)

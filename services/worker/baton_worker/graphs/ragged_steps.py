@@ -16,7 +16,7 @@ from baton_worker.kv_cache import KVCache
 from baton_worker.models.block_stack import Plans
 from baton_worker.models.decoder import Model
 
-_ANSWERED = 16
+_MOST_LOGITS = 16
 """Most tokens of a step whose logits are replayed. Operators of torch compute as many in each
 replay, whatever its number of tokens."""
 
@@ -47,8 +47,8 @@ class RaggedSteps:
         batch = self._inputs.batch(most)
         plans = model.plan(batch, cache.groups)
         self._recording: Recording = recorder.capture(partial(self._run, batch, plans), most)
-        self._answered, self._logits = min(_ANSWERED, most.rows), torch.empty(0)
-        self._head: Recording = recorder.capture(self._run_head, Extent.decode(self._answered))
+        self._num_logits, self._logits = min(_MOST_LOGITS, most.rows), torch.empty(0)
+        self._head: Recording = recorder.capture(self._run_head, Extent.decode(self._num_logits))
         self._replayed: Tensor | None = None
         """Hidden states that were handed out and whose logits `_head` computes."""
 
@@ -59,7 +59,7 @@ class RaggedSteps:
 
     def _run_head(self) -> tuple[Tensor]:
         """Captured function."""
-        self._logits = self._model.logits(self._hidden[: self._answered])
+        self._logits = self._model.logits(self._hidden[: self._num_logits])
         return (self._logits,)
 
     def _answer(self, batch: AttentionBatch, plans: Plans) -> Tensor:
@@ -80,7 +80,7 @@ class RaggedSteps:
         return torch.equal(self._hidden[: extent.tokens], expected) and self._head_holds(expected)
 
     def _head_holds(self, hidden: Tensor) -> bool:
-        count = min(len(hidden), self._answered)
+        count = min(len(hidden), self._num_logits)
         self._logits[:count].fill_(torch.nan)
         self._head.replay(Extent.decode(count))
         return torch.equal(self._logits[:count], self._model.logits(hidden[:count]))
@@ -110,7 +110,7 @@ class RaggedSteps:
         """Logits of all hidden states of the last step, which the next call overwrites; None if the
         capture does not cover them or they have been asked for."""
         is_replayed, self._replayed = hidden is self._replayed, None
-        if not is_replayed or len(hidden) > self._answered:
+        if not is_replayed or len(hidden) > self._num_logits:
             return None
         self._head.replay(Extent.decode(len(hidden)))
         return self._logits[: len(hidden)]
