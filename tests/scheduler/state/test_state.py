@@ -323,8 +323,8 @@ class GroupsOfSeveralSteps(GroupedHistories):
     depth = 4
 
 
-_HISTORIES = 45
-"""Of each machine, 900 together."""
+_HISTORIES = 60
+"""Of each machine, 1200 together."""
 
 
 @pytest.mark.row("F12.01", "F12.02", "F12.04")

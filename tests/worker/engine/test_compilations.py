@@ -27,7 +27,7 @@ pytest.importorskip("triton", reason="triton is not installed: its kernels canno
 pytestmark = pytest.mark.skipif(
     torch.cuda.is_available(), reason="tests/gpu counts what is compiled for the device itself"
 )
-PLANS, LONGEST = 120, 1200
+PLANS, LONGEST = 200, 1200
 _GPTQ: dict[str, Any] = {"quant_method": "gptq", "bits": 4, "group_size": 32}
 _LONG = {"max_position_embeddings": LONGEST}
 _WIDTHS = {

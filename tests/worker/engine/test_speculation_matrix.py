@@ -29,7 +29,7 @@ from tests.support.worker.proposers import context
 from tests.support.worker.scheduled_engine import DEVICE, STORY
 
 CPU = BuildContext(DEVICE, torch.float32)
-PROMPTS = [[1, *(3 + (7 * i * n + 11 * n) % 400 for i in range(n % 9)), *STORY] for n in range(24)]
+PROMPTS = [[1, *(3 + (7 * i * n + 11 * n) % 400 for i in range(n % 9)), *STORY] for n in range(40)]
 KINDS: tuple[dict[str, Any], ...] = (
     {"temperature": 0.0},
     {"temperature": 0.8},
@@ -89,7 +89,7 @@ def test_no_method_changes_a_token_or_a_log_probability(
     methods: dict[str, Callable[[], Proposer]],
 ) -> None:
     expected = answers(Jumping(loaded, like, PLAIN))
-    assert len(expected[0]) == 144 and len(expected[1]) == 24
+    assert len(expected[0]) == 240 and len(expected[1]) == 40
     for name, build in methods.items():
         house = Jumping(loaded, like, SchedulerOptions(), proposer=build())
         assert answers(house) == expected, name

@@ -21,7 +21,7 @@ from baton_worker.lora.targets import LoraTargets
 from baton_worker.models.decoder import Model
 
 CPU = torch.device("cpu")
-NUM_PROMPTS = 8
+NUM_PROMPTS = 12
 NUM_TOKENS = 32
 NUM_ALONE = 8
 """Tokens of a prompt that has the step for itself."""
