@@ -45,6 +45,8 @@ def test_equals_the_twin(size: int, dtype: torch.dtype, centered: bool, scaled: 
     torch.testing.assert_close(
         ours.double(), expected, rtol=TOLERANCES[dtype] / 2, atol=TOLERANCES[dtype]
     )
+    residual = torch.randn(7, size, generator=generator).to(dtype)
+    assert torch.equal(kernel(x, residual), residual + ours)
 
 
 @pytest.mark.parametrize("dtype", TOLERANCES)

@@ -126,7 +126,7 @@ class CpuNorm:
         self._address = ctypes.addressof(self._norm)
         kernels = library("norm")
         assert kernels is not None, "refuses() was not asked"
-        self._run = Kernel(kernels.baton_norm, 4, tokens=2)
+        self._run = Kernel(kernels.baton_norm, 5, tokens=2)
 
     @classmethod
     def refuses(cls, weight: Tensor | None, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -141,12 +141,16 @@ class CpuNorm:
             return "the CPU kernels could not be built"
         return None
 
-    def __call__(self, x: Tensor) -> Tensor:
-        """[..., size] to the same shape, contiguous."""
+    def __call__(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
+        """[..., size] to the same shape, contiguous; plus a residual of that shape, after the norm
+        was rounded."""
         assert x.dtype is self._dtype and x.shape[-1] == self._size, "x does not fit the norm"
         x = x.contiguous()
+        if residual is not None:
+            assert (residual.dtype, residual.shape) == (x.dtype, x.shape), "the residual differs"
+            residual = residual.contiguous()
         y = torch.empty_like(x)
-        self._run(self._address, x, x.numel() // self._size, y)
+        self._run(self._address, x, x.numel() // self._size, residual, y)
         return y
 
 

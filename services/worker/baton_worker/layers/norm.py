@@ -76,6 +76,13 @@ class _Norm(Layer):
         assert isinstance(self._kernel, TritonNorm), "adds was not asked"
         return self._kernel.of_sum(x, more)
 
+    def plus(self, x: Tensor, residual: Tensor) -> Tensor:
+        """The norm of x, plus a residual: [..., size] each."""
+        if isinstance(self._kernel, CpuNorm):
+            return self._kernel(x, residual)
+        out: Tensor = residual + self(x)
+        return out
+
 
 class RmsNorm(_Norm):
     """x / rms(x) * weight (Zhang and Sennrich 2019, arXiv:1910.07467)."""

@@ -58,10 +58,9 @@ class AltUpBlock(Bare):
     def _layer(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         normed = self.mixer_norm(x)
         low_rank = normed + self.laurel_norm(self.right(self.left(normed)))
-        mixed = x + self.mixer_post_norm(self.mixer(normed, step, pages, None))
+        mixed = self.mixer_post_norm.plus(self.mixer(normed, step, pages, None), x)
         x = (mixed + low_rank) / math.sqrt(2)
-        out: Tensor = x + self.ffn_post_norm(self.ffn(self.ffn_norm(x), None))
-        return out
+        return self.ffn_post_norm.plus(self.ffn(self.ffn_norm(x), None), x)
 
     def _own_embedding(self, x: Tensor, step: ForwardContext) -> Tensor:
         assert step.layer_embeddings is not None

@@ -100,8 +100,8 @@ class PostNorm(Half):
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
-        normed: Tensor = self.norm(part(x, None))
-        return x + self.scale * normed
+        mixed = part(x, None)
+        return self.norm.plus(mixed, x) if self.scale == 1.0 else x + self.scale * self.norm(mixed)
 
 
 class SandwichNorm(Half):
@@ -121,7 +121,10 @@ class SandwichNorm(Half):
     def extend(self, x: Residual, part: Part) -> Residual:
         """See `Half.extend`."""
         inputs, x = normed(x, self.norm)
-        more: Tensor = self.scale * self.post_norm(part(inputs, None))
+        mixed = part(inputs, None)
+        if self.scale == 1.0 and not adds(self.norm):
+            return self.post_norm.plus(mixed, x)
+        more: Tensor = self.scale * self.post_norm(mixed)
         return ResidualSum(x, more) if adds(self.norm) else x + more
 
 

@@ -18,12 +18,23 @@ struct Norm {
     float eps;
 };
 
+// y += residual, rounded as a sum of its own.
 template <class T>
-void norm(const Norm& how, const T* x, int64_t rows, T* y) {
+void add_row(const T* residual, int size, T* y) {
+    for (int i = 0; i < size; i += kWidth) {
+        const int some = size - i < kWidth ? size - i : kWidth;
+        store_some(y + i, add(load_some(residual + i, some), load_some(y + i, some)), some);
+    }
+}
+
+template <class T>
+void norm(const Norm& how, const T* x, int64_t rows, const T* residual, T* y) {
     share(rows * how.size >= kWorthThreads, rows, [&](int64_t begin, int64_t end) {
-        for (int64_t row = begin; row < end; row++)
-            norm_row(x + row * how.size, how.weight, how.bias, how.eps, how.centered, how.size,
-                     y + row * how.size);
+        for (int64_t row = begin; row < end; row++) {
+            const int64_t first = row * how.size;
+            norm_row(x + first, how.weight, how.bias, how.eps, how.centered, how.size, y + first);
+            if (residual) add_row(residual + first, how.size, y + first);
+        }
     });
 }
 
@@ -76,13 +87,16 @@ void gated_norm(const GatedNorm& how, const float* x, const T* gate, int64_t str
 }  // namespace
 }  // namespace baton
 
-// x and y [rows, size], contiguous.
-extern "C" void baton_norm(const baton::Norm* how, const void* x, int64_t rows, void* y) {
+// x, residual and y [rows, size], contiguous; residual may be null.
+extern "C" void baton_norm(const baton::Norm* how, const void* x, int64_t rows,
+                           const void* residual, void* y) {
     using baton::Bf16;
     if (how->bytes == 4)
-        baton::norm(*how, static_cast<const float*>(x), rows, static_cast<float*>(y));
+        baton::norm(*how, static_cast<const float*>(x), rows, static_cast<const float*>(residual),
+                    static_cast<float*>(y));
     else
-        baton::norm(*how, static_cast<const Bf16*>(x), rows, static_cast<Bf16*>(y));
+        baton::norm(*how, static_cast<const Bf16*>(x), rows, static_cast<const Bf16*>(residual),
+                    static_cast<Bf16*>(y));
 }
 
 // x and y [rows, size], contiguous; gate [rows, stride].
