@@ -1,9 +1,9 @@
 #!/bin/sh
-# Print the newest Python on this machine that Baton supports (3.11 to 3.13), or say what to do.
+# Print the newest Python on this machine that Baton supports (3.11 to 3.14), or say what to do.
 set -eu
-advice="Baton needs Python 3.11, 3.12 or 3.13 and finds none. On Debian or Ubuntu: apt-get install python3 python3-venv"
-for name in python3.13 python3.12 python3.11 python3 python; do
-  "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 14))' 2>/dev/null || continue
+advice="Baton needs Python 3.11 to 3.14 and finds none. On Debian or Ubuntu: apt-get install python3 python3-venv"
+for name in python3.14 python3.13 python3.12 python3.11 python3 python; do
+  "$name" -c 'import sys; sys.exit(not (3, 11) <= sys.version_info < (3, 15))' 2>/dev/null || continue
   if "$name" -c 'import ensurepip, venv' 2>/dev/null; then
     command -v "$name"
     exit 0

@@ -55,7 +55,7 @@ def test_python_is_found(path: Path) -> None:
 
 
 def test_a_python_that_is_too_new_is_passed_over(fake: Fake, path: Path) -> None:
-    fake("python3.13", "exit 1")
+    fake("python3.14", "exit 1")
     fake("python3.11", "exit 0")
     assert script("python.sh", path=path).stdout.strip() == str(path / "python3.11")
 
