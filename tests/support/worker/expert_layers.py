@@ -23,6 +23,7 @@ def experts(
     weigh_input: bool = False,
     dtype: torch.dtype = torch.float32,
     gated: bool = True,
+    fused: str | None = None,
 ) -> Experts:
     generator = torch.Generator().manual_seed(num)
 
@@ -37,6 +38,7 @@ def experts(
         random(num, hidden) if bias else None,
         swiglu if gated else F.relu,
         weigh_input,
+        fused,
     )
 
 

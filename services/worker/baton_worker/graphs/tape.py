@@ -21,6 +21,7 @@ from baton_worker.kernels.cpu.call_recorder import (
     Extent,
     listening,
 )
+from baton_worker.kernels.cpu.elementwise import repeat
 
 _MADE = frozenset(f"aten::{name}" for name in ("empty", "empty_like", "empty_strided", "new_empty"))
 """Operators that make memory and write nothing."""
@@ -70,7 +71,7 @@ class TapeRecorder:
             Untaped: the function does more than kernel calls and permitted operators.
         """
         items: list[_Item] = []
-        watch = _Watch(items.append)
+        watch = _Watch(items.append, extent.tokens)
         with watch, listening(items.append):
             outputs = run()
         return _Taped(items, watch.made, outputs, extent, run)
@@ -123,9 +124,9 @@ def _tape(calls: list[Call], extent: Extent) -> CallRecording:
 class _Watch(TorchDispatchMode):
     """Records every torch operator that runs inside this context."""
 
-    def __init__(self, take: Callable[[_Operator], None]) -> None:
+    def __init__(self, take: Callable[[_Operator], None], tokens: int) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self._take = take
+        self._take, self._tokens = take, tokens
         self.made: list[Tensor] = []
 
     @classmethod
@@ -146,6 +147,9 @@ class _Watch(TorchDispatchMode):
         out, name = func(*args, **kwargs), func._schema.name
         if name in _MADE:
             self.made.append(out)
+        elif repeat(name.removeprefix("aten::"), args, kwargs, out, self._tokens):
+            if out is not args[0]:
+                self.made.append(out)
         elif name in _REPEATED:
             self._take(_Operator(func, args, kwargs, out))
         elif not func.is_view and name not in _LOOKED_AT:

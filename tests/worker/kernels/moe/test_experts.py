@@ -29,7 +29,8 @@ def test_equals_the_loop(
     kernel: type, num: int, num_tokens: int, seed: int, data: st.DataObject
 ) -> None:
     bias, weigh_input, gated = (data.draw(st.booleans()) for _ in range(3))
-    layer = experts(num, bias=bias, weigh_input=weigh_input, gated=gated)
+    fused = data.draw(st.sampled_from([None, "silu"])) if gated else None
+    layer = experts(num, bias=bias, weigh_input=weigh_input, gated=gated, fused=fused)
     chosen, weights = routed(num_tokens, num, data.draw(st.integers(1, num)), seed)
     x = torch.randn(num_tokens, 10)
     expected = LoopExperts(layer)(x, chosen, weights)

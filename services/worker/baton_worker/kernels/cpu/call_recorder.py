@@ -79,7 +79,7 @@ class Kernel:
         # Integers are passed like pointers.
         function.argtypes, function.restype = (ctypes.c_void_p,) * count, None
         self._run, self._at, self._rows = function, at, tokens is None
-        self._address = ctypes.cast(function, ctypes.c_void_p).value or 0
+        self.address = ctypes.cast(function, ctypes.c_void_p).value or 0
 
     def __call__(self, *arguments: Argument) -> None:
         """Run it, or pass it to the active listener; the memory that it points to must stay
@@ -89,7 +89,7 @@ class Kernel:
             self._run(*numbers)
         else:
             values = tuple(number or 0 for number in numbers)
-            _listener.take(Call(self._address, self._at, self._rows, values))
+            _listener.take(Call(self.address, self._at, self._rows, values))
 
 
 @contextmanager

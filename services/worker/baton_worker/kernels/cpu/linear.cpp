@@ -22,7 +22,9 @@ void baton_linear(const baton::Weight* weight, const void* x, std::int64_t rows,
     const baton::Call call{*weight, x, stride, residual, out};
     switch (weight->kind) {
         case baton::kFloat32:
-            return baton::Product<baton::Float32, baton::FloatArithmetic, float>(call).run(rows);
+            if (weight->input_is_float)
+                return baton::Product<baton::Float32, baton::FloatArithmetic, float>(call).run(rows);
+            return baton::Product<baton::Float32, baton::FloatArithmetic, baton::Bf16>(call).run(rows);
         case baton::kBfloat16: return baton::run<baton::Bfloat16>(call, rows);
         case baton::kInt8: return baton::run<baton::Int8>(call, rows);
         case baton::kInt4: return baton::run<baton::Int4>(call, rows);

@@ -59,7 +59,8 @@ class CpuLinear:
             [2 * out, in], gate rows first.
         bias: one value per row of `weight`.
         gate: return activation(gate) * up, with an activation of `GATES`.
-        dtype: of x and residual, float32 or bfloat16; None means the weight's.
+        dtype: of x and residual, float32 or bfloat16; None means the weight's. Where it is not that
+            of a weight of floats, x is widened on the way, exactly.
         out_dtype: of the result, float32 or `dtype`; None means `dtype`.
         adapters: the number of each row's adapter, int32: of a weight with a gate and a residual,
             or with factors.
@@ -81,12 +82,12 @@ class CpuLinear:
         kernels = library("linear")
         assert kernels is not None
         width = int(kernels.baton_linear_width())
-        rows, self._depth = weight.shape
+        rows, self.depth = weight.shape
         self.columns = rows // 2 if gate else rows
         self.applies_gate = gate is not None
         self._width, self._is_float = width, isinstance(weight, Tensor)
-        self._dtype = weight.dtype if isinstance(weight, Tensor) else dtype
-        assert self._dtype in _DTYPES and dtype in (None, self._dtype)
+        self._dtype = weight.dtype if dtype is None and isinstance(weight, Tensor) else dtype
+        assert self._dtype in _DTYPES
         self.out_dtype = out_dtype or self._dtype
         kind = self._pack(weight, kernels, compact)
         self._bias = None
@@ -94,7 +95,7 @@ class CpuLinear:
             self._bias = arranged(bias.to(torch.float32), width, self.applies_gate)
         self._weight = _Weight(
             columns=self.columns,
-            depth=self._depth,
+            depth=self.depth,
             stride=self.columns,
             kind=kind,
             input_is_float=self._dtype is torch.float32,
@@ -134,10 +135,15 @@ class CpuLinear:
         self._address = ctypes.addressof(self._weight)
 
     @property
+    def entry(self) -> tuple[int, int]:
+        """Addresses of the C++ product and of this weight, for kernels that make the product."""
+        return self._run.address, self._address
+
+    @property
     def layout(self) -> str:
         """See `MovableKernel`. Some of several bfloat16 weights may be compact."""
         kind = "floats" if self._is_float else self._weight.kind
-        shape = f"{self.columns}x{self._depth} by {self._width}"
+        shape = f"{self.columns}x{self.depth} by {self._width}"
         about = (self._dtype, self.out_dtype, self.applies_gate, self._bias is not None)
         return f"{kind} {shape} {about}"
 
@@ -166,11 +172,11 @@ class CpuLinear:
             return "the CPU kernels multiply with floats and blocks"
         if not isinstance(weight, Tensor) and weight.shape[1] % KINDS[weight.kind].multiple:
             return f"its rows are not whole groups of {KINDS[weight.kind].multiple}"
-        like = weight if isinstance(weight, Tensor) else like
-        if like is not None and like.device.type != "cpu":
-            return "it is not on the CPU"
-        if like is not None and like.dtype not in _DTYPES:
-            return f"the CPU kernels have no {like.dtype}"
+        for floats in (weight, like):
+            if isinstance(floats, Tensor) and floats.device.type != "cpu":
+                return "it is not on the CPU"
+            if isinstance(floats, Tensor) and floats.dtype not in _DTYPES:
+                return f"the CPU kernels have no {floats.dtype}"
         form = FORMATS[weight.dtype if isinstance(weight, Tensor) else weight.kind]
         if library("linear") is None or library(library_of(form)) is None:
             return "the CPU kernels could not be built"
@@ -192,7 +198,7 @@ class CpuLinear:
         if x.ndim != 2:
             assert not self.applies_gate or residual is None, "adapters are of flat rows"
             flat = None if residual is None else residual.reshape(-1, self.columns)
-            return self(x.reshape(-1, self._depth), flat).view(*x.shape[:-1], self.columns)
+            return self(x.reshape(-1, self.depth), flat).view(*x.shape[:-1], self.columns)
         out = x.new_empty((x.shape[0], self.columns), dtype=self.out_dtype)
         if residual is not None:
             residual = residual.contiguous()
@@ -204,7 +210,7 @@ class CpuLinear:
         see `join`. With a gate, `residual` is what adapters add before it: float32
         [T, 2 * columns], read in the rows that have one."""
         rows, depth = x.shape
-        assert x.dtype is self._dtype and depth == self._depth, "x does not fit the weight"
+        assert x.dtype is self._dtype and depth == self.depth, "x does not fit the weight"
         assert out.shape == (rows, self.columns) and out.dtype is self.out_dtype
         if residual is not None and self.applies_gate:
             assert self._adapters is not None and residual.dtype is torch.float32
@@ -225,7 +231,7 @@ class CpuLinear:
         plain.bias, plain.factors, plain.activation, plain.output_is_float = None, None, 0, 1
         out = torch.empty(len(x), columns, dtype=torch.float32)
         x = x.contiguous()
-        self._run(ctypes.addressof(plain), x, len(x), self._depth, None, out)
+        self._run(ctypes.addressof(plain), x, len(x), self.depth, None, out)
         if not self.applies_gate:
             return out[:, : self.columns]
         halves = out.view(len(x), packed, 2, self._width).transpose(1, 2).flatten(2)
@@ -258,10 +264,10 @@ class CpuLinear:
             return self._compact_rows(numbers.contiguous())
         columns = 2 * self._width
         packed = self._panels[numbers // columns, :, numbers % columns]
-        return packed.flatten(1)[:, : self._depth]
+        return packed.flatten(1)[:, : self.depth]
 
     def _compact_rows(self, numbers: Tensor) -> Tensor:
-        out = torch.empty(len(numbers), self._depth, dtype=torch.bfloat16)
+        out = torch.empty(len(numbers), self.depth, dtype=torch.bfloat16)
         self._copy_rows(self._address, numbers, len(numbers), out)
         return out
 

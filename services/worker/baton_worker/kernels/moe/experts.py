@@ -66,10 +66,13 @@ class ExpertKernel(Protocol):
         """Why the kernel cannot run these experts, as half a sentence; None if it can."""
         ...
 
-    capture_blocker: str | None
-    """See `layers.layer.Layer.capture_blocker`."""
     takes_adapters: bool
     """Whether it applies `Experts.lora`."""
+
+    @property
+    def capture_blocker(self) -> str | None:
+        """See `layers.layer.Layer.capture_blocker`."""
+        ...
 
     @classmethod
     def takes(cls, weight: QuantizedWeight) -> bool:

@@ -16,6 +16,7 @@ from baton_worker.kernels.linear import (
     choose,
     has_kernel,
 )
+from baton_worker.kernels.moe.cpu_experts import CpuExperts
 from baton_worker.kernels.moe.dispatch import (
     COUNTED,
     combine,
@@ -33,10 +34,10 @@ from baton_worker.platform.malloc import release_pages
 
 class GroupedExperts:
     """Two products per expert that has visits, so a few tokens read a few experts. Each expert's
-    weights are prepared once, like those of a linear layer, and stay quantised.
+    weights are prepared once, like those of a linear layer, and stay quantised. The products of the
+    CPU kernels, without adapters, are one call.
     """
 
-    capture_blocker = COUNTED
     takes_adapters = True
 
     def __init__(self, experts: Experts) -> None:
@@ -50,6 +51,9 @@ class GroupedExperts:
         pairs = [*zip(self._gate_up, experts.gate_up, strict=True)]
         pairs += zip(self._down, experts.down, strict=True)
         self.nbytes = sum(kernel.nbytes or weight.nbytes for kernel, weight in pairs)
+        self._whole: CpuExperts | None = None
+        if CpuExperts.refuses(self._gate_up, self._down) is None:
+            self._whole = CpuExperts(self._gate_up, self._down, experts.weigh_input)
 
     @classmethod
     def refuses(cls, experts: Experts) -> str | None:
@@ -64,10 +68,21 @@ class GroupedExperts:
     @property
     def store(self) -> KernelStore:
         """See `ExpertKernel`."""
-        return KernelStore({"gate_up": self._gate_up, "down": self._down})
+        return KernelStore({"gate_up": self._gate_up, "down": self._down}, self._link)
+
+    def _link(self) -> None:
+        if self._whole is not None:
+            self._whole.link()
+
+    @property
+    def capture_blocker(self) -> str | None:
+        """See `ExpertKernel`."""
+        return COUNTED if self._whole is None or self._lora is not None else None
 
     def __call__(self, x: Tensor, experts: Tensor, weights: Tensor) -> Tensor:
         """See `ExpertKernel`."""
+        if self._whole is not None and self._lora is None:
+            return self._whole(x, experts, weights)
         visits, counts = dispatch(experts, len(self._down))
         inputs = gather_inputs(x, visits, weights, self._weigh_input)
         returned, first = torch.empty_like(inputs), 0

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Protocol
 
 from torch import Tensor
@@ -84,10 +84,15 @@ class KernelStore:
 
     Args:
         products: by name the kernels of all experts, replaced in place.
+        replaced: called after some were.
     """
 
-    def __init__(self, products: Mapping[str, list[LinearKernel]]) -> None:
-        self._products = products
+    def __init__(
+        self,
+        products: Mapping[str, list[LinearKernel]],
+        replaced: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._products, self._replaced = products, replaced
 
     def refuses(self) -> str | None:
         """See `ExpertStore`."""
@@ -122,6 +127,7 @@ class KernelStore:
             for old in before.tensors().values():
                 if old.device.type == "cpu" and old.is_contiguous():
                     release_pages(old.data_ptr(), old.nbytes)
+        self._replaced()
 
 
 def _movable(kernel: LinearKernel) -> MovableKernel:

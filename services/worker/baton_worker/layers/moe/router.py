@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from baton.errors import ModelError
 from baton_worker import spec
+from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import (
     LinearKernel,
     LinearSpec,
@@ -75,9 +76,14 @@ class Router(Layer):
         depend on its batch."""
         assert self.weight is not None
         weight = self._multiplied(self.weight)
-        self._weight_bytes, self._input_dtype = weight.nbytes, weight.dtype
-        spec = LinearSpec((weight,), self.bias, weight, row_block=self._row_block)
-        self._logits = choose(replace(spec, out_dtype=torch.float32))
+        self._weight_bytes = weight.nbytes
+        # The CPU's product widens inputs on the way.
+        like = torch.empty(0, dtype=self._dtype, device=weight.device)
+        like = like if CpuLinear.refuses(weight, like) is None else weight
+        self._input_dtype = like.dtype
+        self._logits = choose(
+            LinearSpec((weight,), self.bias, like, torch.float32, row_block=self._row_block)
+        )
         self.weight = None
 
     def _multiplied(self, weight: Tensor) -> Tensor:

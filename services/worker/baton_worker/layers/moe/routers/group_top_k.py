@@ -7,6 +7,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker import spec
+from baton_worker.kernels.moe.routing import cpu_router
 from baton_worker.layers.moe.routers.base import (
     SCORES,
     Routing,
@@ -29,6 +30,8 @@ def each_group(logits: Tensor, settings: spec.Router, correction: Tensor | None)
             f"{settings.num_experts} experts, of which {settings.top_k} are chosen, cannot be "
             f"dealt out to {groups} groups."
         )
+    if (route := cpu_router(settings, logits.device, each_group=True)) is not None:
+        return Routing(*route(logits, correction))
     scores = SCORES[settings.score](logits)
     choice = scores if correction is None else scores + correction
     grouped = torch.unflatten(choice, -1, (groups, -1))

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels import triton
+from baton_worker.kernels.moe.routing import cpu_router
 from baton_worker.layers.moe.routers.base import (
     SCORES,
     Routing,
@@ -24,6 +25,8 @@ def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> R
         floor = None if settings.norm is None else norm_floor(settings)
         weights, experts = top_k_softmax(logits, settings.top_k, floor=floor, factor=settings.scale)
         return Routing(experts, weights)
+    if (route := cpu_router(settings, logits.device)) is not None:
+        return Routing(*route(logits, correction))
     scores = SCORES[settings.score](logits)
     choice = scores if correction is None else scores + correction
     if settings.num_groups > 1:

@@ -1,0 +1,66 @@
+"""Arithmetic in C++ against that of torch, which it repeats bit by bit."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.elementwise import repeat
+
+Run = Callable[[Tensor, Tensor, Tensor], Tensor]
+REPEATED: dict[str, Run] = {
+    "rows": lambda x, y, _: x + y,
+    "views of rows": lambda x, y, _: x[:, :20] - y[:, 5:25],
+    "heads": lambda x, y, _: x.view(7, 3, 11) * y.view(7, 3, 11),
+    "in place": lambda x, y, _: x.clone().mul_(y),
+    "a number": lambda x, y, _: x * 0.7071,
+    "a divisor": lambda x, y, _: x / 30.0,
+    "a weight": lambda x, y, w: w * x,
+    "a gate": lambda x, y, _: x * y[:, 3:4],
+}
+LEFT: dict[str, Run] = {
+    "another factor": lambda x, y, _: x.add(y, alpha=2),
+    "another dtype": lambda x, y, _: x * y.double(),
+    "no rows": lambda x, y, w: w + w,
+    "columns": lambda x, y, _: x.T.contiguous().T * 2,
+    "another operator": lambda x, y, _: x.maximum(y),
+}
+
+
+class Repeating(TorchDispatchMode):
+    """Makes every result again where the kernel can."""
+
+    def __init__(self) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.repeated = 0
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[no-untyped-def]
+        before = args[0].clone() if func._schema.is_mutable else args[0]
+        out = func(*args, **(kwargs or {}))
+        name = func._schema.name.removeprefix("aten::")
+        if name == "clone" or func.is_view:
+            return out
+        again = torch.empty_like(out) if out is not args[0] else out.copy_(before)
+        if repeat(name, args, kwargs or {}, again, 7):
+            self.repeated += 1
+            return again
+        return out
+
+
+@pytest.mark.skipif(library("elementwise") is None, reason="no C++ compiler here")
+def test_has_the_bits_of_torch() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype in (torch.float32, torch.bfloat16):
+        x, y = (torch.randn(7, 33, generator=generator).to(dtype) for _ in range(2))
+        weight = torch.randn(33, generator=generator).to(dtype)
+        for name, run in (REPEATED | LEFT).items():
+            wanted, mode = run(x, y, weight), Repeating()
+            with mode:
+                found = run(x, y, weight)
+            assert torch.equal(found, wanted), (name, dtype)
+            assert mode.repeated == (name in REPEATED), (name, dtype)
