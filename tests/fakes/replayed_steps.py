@@ -39,7 +39,7 @@ def replaying(
 ) -> Counting:
     """From now on a runner, whose cache has a spare page, replays its decode steps."""
     assert isinstance(model, Model)
-    forward, counts = runner._forward, Counting()
+    forward, counts = runner.forward, Counting()
     assert isinstance(forward, CausalForward)
     sizes = Sizes(tuple(rows), length)
     forward.model = graphed = GraphedModel(model, forward._cache, sizes, counts, forward.device)

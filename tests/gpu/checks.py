@@ -231,7 +231,7 @@ def hidden_states(engine: Engine, prompts: Sequence[list[int]]) -> list[Tensor]:
     """Of the last token of each prompt, run together."""
     found = list[Tensor]()
     engine.reset()
-    forward: Any = engine._runner._forward
+    forward: Any = engine._runner.forward
     planner = _planner(engine)
     for prompt in prompts:
         planner.add(Row(prompt, Sampling(1, temperature=0.0)))
@@ -263,7 +263,7 @@ def a_decoded_token_has_the_bits_of_a_prompt(engine: Engine) -> bool:
     planner = _planner(engine, chunk=len(PROMPT) - 1)
     planner.add(Row(PROMPT, Sampling(2, temperature=0.0)))
     engine.step(planner.plan())
-    forward: Any = engine._runner._forward
+    forward: Any = engine._runner.forward
     inputs = engine._runner.batch.prepare(planner.plan())
     with torch.inference_mode():
         decoded = forward(inputs)[0].clone()

@@ -117,8 +117,8 @@ def test_decode_steps_read_block_tables_and_lengths_at_one_address(tmp_path: Pat
     save_checkpoint(tmp_path, "LlamaForCausalLM")
     planner = planner_of(tmp_path, torch.float32)
     runner, steps = planner.target, list[tuple[tuple[int, ...], int]]()
-    assert isinstance(runner, ModelRunner) and isinstance(runner._forward, CausalForward)
-    model, buffers = runner._forward.model, runner._forward.buffers
+    assert isinstance(runner, ModelRunner) and isinstance(runner.forward, CausalForward)
+    model, buffers = runner.forward.model, runner.forward.buffers
     forward = model.forward
 
     def watched(

@@ -137,7 +137,7 @@ def test_pages_leave_room_for_the_largest_step(
         house.submit([*range(3, 60)], Sampling(3, temperature=0.9, seed=row, top_p=0.9))
     house.finish()
     # Indices have least sizes that are large for so small a device: the last one, and those before.
-    staged = house.runner._forward.staged  # type: ignore[attr-defined]
+    staged = house.runner.forward.staged  # type: ignore[attr-defined]
     indices = 2 * sum(len(slab.there) for slab in staged._slabs)
     used = double.peak() - before - resolved.kv_bytes
     assert step / 4 < used <= step + indices

@@ -76,7 +76,7 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
             assert isinstance(loaded.model, Model)
             for captured in (False, True):
                 house = House(loaded, ONE_STEP, link=double, device=DOUBLE)
-                forward = house.runner._forward
+                forward = house.runner.forward
                 graphed = replayed(loaded, forward._cache, ranks)  # type: ignore[attr-defined]
                 forward.model = led = LedModel(graphed, orders, ranks)  # type: ignore[attr-defined]
                 led.watch(forward.buffers, 1)  # type: ignore[attr-defined]

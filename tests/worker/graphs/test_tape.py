@@ -14,11 +14,9 @@ from torch import Tensor
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
-from baton_worker.engine import warmup
 from baton_worker.engine.engine import Engine
-from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Uncaptured, Untaped
+from baton_worker.graphs import GraphedModel, Recorder, Sizes, TapeRecorder, Untaped
 from baton_worker.graphs.buffer_reuse import shared
-from baton_worker.graphs.capture import Recording
 from baton_worker.kernels.cpu.call_recorder import Call, CallRecording
 from baton_worker.kernels.lora import TokenAdapters
 from baton_worker.layers.build_context import BuildContext
@@ -147,7 +145,7 @@ def test_a_replay_of_a_prompt_that_differs_is_found(stories: Path) -> None:
 def test_pages_of_any_kind(stories: Path, given: dict[str, Any]) -> None:
     """Which are told to a kernel in structures that outlive the call."""
     engine = Engine.build(config(stories, **given))
-    assert engine._graphed is not None and engine._graphed.holds()
+    assert engine._factory.graphed is not None and engine._factory.graphed.holds()
 
 
 def config(stories: Path, **given: Any) -> Config:
@@ -233,41 +231,9 @@ def test_a_model_whose_replays_differ_runs_kernel_by_kernel(
     """It decides on the host what to compute, which a tape cannot see."""
     with caplog.at_level("INFO"):
         engine = Engine.build(config(secretive))
-    assert engine._graphed is None
+    assert engine._factory.graphed is None
     assert "replayed ones had other answers" in caplog.text
-    assert engine._runner._forward.model is engine._model
-
-
-@pytest.mark.row("F13.06")
-def test_an_engine_replays_by_itself(stories: Path, caplog: pytest.LogCaptureFixture) -> None:
-    with caplog.at_level("INFO"):
-        engine = Engine.build(config(stories))
-    assert "steps of at most 8 rows and 512 tokens replayed" in caplog.text
-    assert engine._runner._forward.model is engine._graphed
-    before = engine.progress
-    for plan in warmup.plans(engine.resolved):
-        engine.step(plan)
-        if plan.rows:
-            assert engine.progress > before + 1, "kernels count, so a long step is no hang"
-        before = engine.progress
-    assert Engine.build(config(stories, max_replay_rows=0))._graphed is None
-
-
-@pytest.mark.parametrize("kind", [Untaped, Uncaptured])
-def test_an_engine_without_does_not_fail(
-    stories: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    caplog: pytest.LogCaptureFixture,
-    kind: type[Uncaptured],
-) -> None:
-    def refuse(*_: object) -> Recording:
-        raise kind("torch computes a part of it (anything)")
-
-    monkeypatch.setattr(TapeRecorder, "capture", refuse)
-    with caplog.at_level("INFO"):
-        engine = Engine.build(config(stories))
-    assert engine._runner._forward.model is engine._model
-    assert "decode steps run kernel by kernel: torch computes a part of it" in caplog.text
+    assert engine._runner.forward.model is engine._model
 
 
 def test_a_model_of_one_size_answers_in_the_memory_of_its_recording(stories: Path) -> None:

@@ -8,10 +8,8 @@ from dataclasses import replace
 from functools import partial
 from itertools import islice
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import torch
 from msgspec import structs
 
 from baton.checkpoint.hub import resolve as fetch
@@ -20,58 +18,35 @@ from baton.protocol import Plan, Result, WeightVersion
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
-from baton_worker.engine.async_scheduling.async_forward import AsyncForward
-from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
-from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
-from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
-from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
-from baton_worker.engine.forward.causal_forward import CausalForward
-from baton_worker.engine.forward.dual_encoder_forward import DualEncoderForward
-from baton_worker.engine.forward.encoder_forward import EncoderForward
-from baton_worker.engine.forward.forward_pass import ForwardPass
-from baton_worker.engine.model_runner import ModelRunner
-from baton_worker.engine.multimodal.cross_encoder_step import CrossEncoderStep
-from baton_worker.engine.multimodal.cross_page_table import CrossPageTable
-from baton_worker.engine.multimodal.encoder_cache import EncoderCache
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
+from baton_worker.engine.runner_factory import RunnerFactory
 from baton_worker.engine.runtime_stats import RuntimeStats
 from baton_worker.engine.speculation import step_timing
-from baton_worker.engine.speculation.drafting import Drafting
 from baton_worker.engine.startup import load, page_settings, prepare, shared_pages
 from baton_worker.engine.weight_switch import files_of, load_beside, trial_config
 from baton_worker.executor.executor import Executor, assemble, check
 from baton_worker.executor.kv_transfer import LeaderKVTransfer
-from baton_worker.graphs import GraphedModel, Recorder
-from baton_worker.graphs.startup import graphed_model
+from baton_worker.graphs import Recorder
 from baton_worker.kernels.cpu.call_recorder import CallRecording
 from baton_worker.kernels.cpu.huge_pages import ARENA
 from baton_worker.kernels.cpu.shared_pages import SharedPages
-from baton_worker.kv_cache import KVCache, bytes_per_cross_page
+from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.kept_pages import KeptPages
 from baton_worker.kv_transfer.manager import KVTransferManager
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.expert_load import ExpertLoad
 from baton_worker.layers.moe.moe import watch
-from baton_worker.lora.slots import AdapterSlots
 from baton_worker.lora.store import AdapterStore, open_store
 from baton_worker.lora.store import check as check_lora
-from baton_worker.models.decoder import Model
-from baton_worker.models.dual_encoder import DualEncoderModel
-from baton_worker.models.encoder import EncoderModel
 from baton_worker.platform.cpu_threads import wake_threads
 from baton_worker.platform.device_link import CudaLink, DeviceLink, Download
 from baton_worker.platform.device_lock import memory_lock
 from baton_worker.platform.malloc import release_freed_memory
+from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.startup import constraints_of
-
-_ENCODERS: dict[type, Callable[[Any, torch.device], ForwardPass]] = {
-    EncoderModel: EncoderForward,
-    DualEncoderModel: DualEncoderForward,
-}
-"""Forward passes of models without pages; all others are causal."""
 
 _TRIAL_STEPS = 3
 """A prompt, a token after it, and their end."""
@@ -106,19 +81,14 @@ class Engine:
         self.kept_pages: KeptPages | None = None
         """The memory of the pages, where it outlives this worker."""
         self._cache = self._new_cache()
-        self._graphed = self._graphs(resolved, recorder)
         self._host = self._team.host(self._cache, resolved.host_pages)
         if constraints is None:
             constraints = StructuredOutputManager(None, resolved.vocab_size)
         self._constraints = constraints
-        self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
-        self._position_axes = loaded.unstaged.position_axes
-        self.encoder = self._encoder_step(resolved)
-        """Encoder of images in prompts; None for a model without one."""
         self._link = None if resolved.synchronous else link or CudaLink()
-        self._drafting = Drafting(loaded, resolved)
-        self._runner = self._new_runner({})
-        self._pipeline = self._new_pipeline()
+        self._factory = self._new_factory(recorder)
+        self._runner = self._factory.runner({})
+        self._pipeline = self._factory.pipeline(self._runner)
         self._steps = 0
         self.experts: ExpertLoad | None = None
         """Usage of the model's experts, if that is counted."""
@@ -131,6 +101,22 @@ class Engine:
             self.kept_pages, allocate = self.resolved.pages.lease(settings)
             settings["allocate"] = allocate
         return self._team.cache(**settings)
+
+    def _new_factory(
+        self, recorder: Recorder | None = None, step_costs: StepCosts | None = None
+    ) -> RunnerFactory:
+        return RunnerFactory(
+            self._loaded,
+            self.resolved,
+            self._cache,
+            self._host,
+            self._team,
+            constraints=self._constraints,
+            adapters=self.adapters,
+            link=self._link,
+            recorder=recorder,
+            step_costs=step_costs,
+        )
 
     @classmethod
     def build(cls, config: Config, version: WeightVersion | None = None) -> Engine:
@@ -288,13 +274,9 @@ class Engine:
         if self._loaded.kept is not None:
             self._loaded.kept.drop()
         self._loaded, self._model, self.version = loaded, loaded.model, version
-        self._tower = loaded.model.vision if isinstance(loaded.model, Model) else None
         self.resolved = replace(self.resolved, eos_ids=loaded.eos_token_ids)
-        self.encoder = self._encoder_step(self.resolved)
-        self._drafting = Drafting(loaded, self.resolved, self._drafting.step_costs)
-        self._graphed = self._graphs(self.resolved, None)
-        if self._graphed is not None:
-            self._capture(self._graphed)
+        self._factory = self._new_factory(step_costs=self._factory.drafting.step_costs)
+        self._capture()
         if self.experts is not None:
             self.experts = watch(self._model, config.expert_stats_window)
         self.reset()
@@ -315,6 +297,16 @@ class Engine:
         if self.adapters is None:
             return None
         return self.adapters.for_model(loaded, self._team.put_adapter)
+
+    @property
+    def encoder(self) -> EncoderStep | None:
+        """Encoder of images in prompts; None for a model without one."""
+        return self._factory.encoder
+
+    @property
+    def max_loras(self) -> int:
+        """Maximum adapters in a batch; 0 if none are served."""
+        return self._factory.max_loras
 
     @property
     def cache(self) -> KVCache:
@@ -362,7 +354,8 @@ class Engine:
     def progress(self) -> int:
         """A counter that advances within every step, with its layers or their kernels. Any thread
         may read it."""
-        encoded = 0 if self._tower is None else self._tower.progress
+        tower = self._factory.tower
+        encoded = 0 if tower is None else tower.progress
         return self._steps + self._model.progress + encoded + CallRecording.made()
 
     def step(self, plan: Plan, turn: int = 0) -> Result:
@@ -395,8 +388,8 @@ class Engine:
         if isinstance(self._pipeline, StagedSteps):
             self._pipeline.abandon()
         self._runner.batch.drafts.release(np.flatnonzero(self._runner.batch.sequences.held))
-        self._runner = self._new_runner()
-        self._pipeline = self._new_pipeline()
+        self._runner = self._factory.runner()
+        self._pipeline = self._factory.pipeline(self._runner)
 
     @property
     def in_lockstep(self) -> bool:
@@ -429,16 +422,15 @@ class Engine:
         wake_threads()
         for plan in warmup.plans(self.resolved):
             self._first_step(plan)
-        if self._graphed is not None:
-            self._capture(self._graphed)
+        self._capture()
         if self.resolved.speculative is not None:
             self._measure_steps()
         self.reset()
 
     def _measure_steps(self) -> None:
         """Measure step costs, which decide how many drafts save time."""
-        self._runner = self._new_runner(step_timing.OPTIONS)
-        self._drafting.measure(self._first_step)
+        self._runner = self._factory.runner(step_timing.OPTIONS)
+        self._factory.drafting.measure(self._first_step)
 
     def _first_step(self, plan: Plan) -> Result:
         """A step before any of a sequence: pages that outlive a worker may be in use."""
@@ -446,101 +438,10 @@ class Engine:
             plan = warmup.onto(self._cache.num_pages, plan)
         return self.step(plan)
 
-    def _capture(self, graphed: GraphedModel) -> None:
+    def _capture(self) -> None:
         """Capture steps, or record why they run eagerly."""
-        if (reason := self._team.capture(graphed)) is not None:
-            self._graphed, self.resolved = None, replace(self.resolved, graphs=None, eager=reason)
-
-    def _graphs(self, resolved: EngineConfig, recorder: Recorder | None) -> GraphedModel | None:
-        """Create the model that captures and replays steps."""
-        if resolved.graphs is None:
-            return None
-        device, ranks = resolved.build.device, self._team.ranks
-        return graphed_model(self._model, self._cache, resolved.graphs, device, recorder, ranks)
-
-    def _new_runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
-        """With `drafting`, options of speculation, one for the first steps."""
-        resolved = self.resolved
-        # The first steps may write to a page that no sequence may.
-        spare = 0 if drafting is None else resolved.spare_pages
-        batch = InputBatch(
-            max_num_seqs=resolved.max_num_seqs,
-            max_model_len=resolved.max_model_len,
-            page_size=resolved.page_size,
-            num_pages=resolved.num_pages + spare,
-            vocab_size=resolved.vocab_size,
-            windows=resolved.groups.windows,
-            constraints=self._constraints.fresh(),
-            image_shape=getattr(self._model, "image_shape", None),
-            tower=self._tower,
-            axes=self._position_axes,
-            max_num_batched_tokens=resolved.max_num_batched_tokens,
-            adapters=self._adapter_slots(),
-            sampler=resolved.build.sampler,
-            **self._drafting.options() if drafting is None else drafting,
-        )
-        self._forward = self._forward_pass()
-        return ModelRunner(
-            self._forward,
-            self._cache,
-            batch,
-            pooler=self._model.pooler,
-            host=self._host,
-            sampler=resolved.build.sampler,
-            encoder=self.encoder,
-            alignment_filter=self._loaded.spec.alignment_filter if resolved.alignment else 0,
-        )
-
-    def _new_pipeline(self) -> StepPipeline | StagedSteps | None:
-        speculates = self.resolved.speculative is not None
-        if isinstance(self._forward, StagedForward):
-            stages = self.resolved.stages
-            return StagedSteps(self._runner, self._forward, stages, speculates=speculates)
-        if self._link is None:
-            return None
-        return StepPipeline(self._runner, speculates=speculates)
-
-    @property
-    def max_loras(self) -> int:
-        """Maximum adapters in a batch; 0 if none are served."""
-        column = self.resolved.build.adapters
-        return 0 if self.adapters is None or column is None else column.max_loras
-
-    def _adapter_slots(self) -> AdapterSlots | None:
-        if self.adapters is None:
-            return None
-        targets, rows = self.adapters.targets, self.resolved.max_num_seqs
-        return AdapterSlots(self.adapters, targets, self.max_loras, rows)
-
-    def _encoder_step(self, resolved: EngineConfig) -> EncoderStep | None:
-        if self._tower is None:
-            return None
-        cache, device = EncoderCache(resolved.encoder_cache_bytes), resolved.build.device
-        if not self._tower.cross:
-            return EncoderStep(self._tower, cache, device)
-        page_bytes = bytes_per_cross_page(
-            self._loaded.unstaged, resolved.page_size, resolved.build.dtype
-        )
-        table = CrossPageTable(resolved.page_size, page_bytes, resolved.encoder_cache_bytes)
-        return CrossEncoderStep(self._tower, cache, device, table)
-
-    def _forward_pass(self) -> ForwardPass:
-        device, pooling = self.resolved.build.device, self.resolved.pooling
-        if (encoder := _ENCODERS.get(type(self._model))) is not None:
-            return encoder(self._model, device)
-        whole = pooling is not None and pooling.reach == "whole"
-        causal = BidirectionalForward if whole else CausalForward
-        model, column = self._team.model(self._graphed or self._model), self.resolved.build.adapters
-        forward: CausalForward
-        if self._link is not None:
-            slots = self.resolved.max_num_seqs
-            forward = AsyncForward(model, self._cache, device, self._link, slots)
-        elif self.resolved.stages > 1:
-            forward = StagedForward(model, self._cache, device, self.resolved.stages)
-        else:
-            forward = causal(model, self._cache, device, column)
-        self._team.share_indices(model, forward.buffers, len(self._cache.groups.windows))
-        return forward
+        if (reason := self._factory.capture()) is not None:
+            self.resolved = replace(self.resolved, graphs=None, eager=reason)
 
 
 def _constraints(config: Config, path: Path, loaded: LoadedModel) -> StructuredOutputManager | None:

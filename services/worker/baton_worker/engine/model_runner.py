@@ -62,7 +62,7 @@ class ModelRunner:
         encoder: EncoderStep | None = None,
         alignment_filter: int = 0,
     ) -> None:
-        self.batch, self._forward, self._encoder = batch, forward, encoder
+        self.batch, self.forward, self._encoder = batch, forward, encoder
         self._cache = cache
         self._sampling = SamplingStep(forward, batch.sampling, sampler or Sampler())
         self._async_sampling = (
@@ -113,11 +113,11 @@ class ModelRunner:
         Raises:
             PlanError: the plan does not fit what this worker holds.
         """
-        assert isinstance(self._forward, StagedForward), "this runner has no stages before it"
+        assert isinstance(self.forward, StagedForward), "this runner has no stages before it"
         prepared = self._prepare(plan, turn, ahead)
         inputs = prepared.inputs
         self._quarantine.clear(inputs.rows)
-        run = self._forward.launch(inputs) if len(inputs) else None
+        run = self.forward.launch(inputs) if len(inputs) else None
         self.batch.advance(inputs)
         return StagedStep(prepared, run)
 
@@ -235,7 +235,7 @@ class ModelRunner:
             work = self._encoder.last
             outputs.num_encoded, outputs.num_encoded_tokens, outputs.encoder_seconds = work
             outputs.refuse(self._encoder.broken_slots(inputs), NOT_FINITE)
-        hidden = self._forward(inputs)
+        hidden = self.forward(inputs)
         self._sampling.step(inputs, hidden, outputs)
         if outputs.paths:
             keep_paths(self._cache, inputs, outputs)

@@ -137,7 +137,7 @@ def test_a_row_that_breaks_costs_no_other_row_though_the_next_step_has_it_too(
     loaded: LoadedModel,
 ) -> None:
     house, alone = House(loaded, link=HostLink()), House(loaded)
-    house.runner._forward.model = _Broken(loaded, 5)  # type: ignore[attr-defined]
+    house.runner.forward.model = _Broken(loaded, 5)  # type: ignore[attr-defined]
     handles = [house.submit(STORY[: 4 + i], Sampling(12, temperature=0.0)) for i in range(3)]
     house.finish()
     for i in (0, 1, 2):
@@ -149,7 +149,7 @@ def test_a_row_that_breaks_costs_no_other_row_though_the_next_step_has_it_too(
     # A row that breaks behind the end of its sequence fails nobody; its pages are suspect.
     (stop, before), house = (logs[1][3], logs[1][:3]), House(loaded, link=HostLink())
     assert stop not in before
-    house.runner._forward.model = _Broken(loaded, 5)  # type: ignore[attr-defined]
+    house.runner.forward.model = _Broken(loaded, 5)  # type: ignore[attr-defined]
     ends = [(), (stop,), ()]
     for i, ids in enumerate(ends):
         house.submit(STORY[: 4 + i], Sampling(12, temperature=0.0, stop_ids=ids))
@@ -225,7 +225,7 @@ def test_a_decode_step_is_one_copy_each_way_and_waits_for_nothing_that_was_just_
             house = House(
                 loaded, SchedulerOptions(max_steps_per_plan=1), link=double, device=DOUBLE
             )
-            forward, replays = house.runner._forward, Counting()
+            forward, replays = house.runner.forward, Counting()
             if replayed:
                 forward.model = graphed = GraphedModel(  # type: ignore[attr-defined]
                     loaded.model,

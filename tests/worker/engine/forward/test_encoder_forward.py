@@ -88,7 +88,7 @@ def test_embeddings_in_the_place_of_tokens_are_not_ignored(encoder: Engine) -> N
     encoder.reset()
     inputs = encoder._runner.batch.prepare(plan(1, text(0, [0, 9, 2])))
     with pytest.raises(AssertionError, match="embeddings"):
-        encoder._runner._forward(
+        encoder._runner.forward(
             replace(inputs, embeddings=MediaEmbeddings(torch.tensor([1]), torch.zeros(1, 4)))
         )
     encoder.reset()
