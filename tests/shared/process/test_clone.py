@@ -15,19 +15,20 @@ import pytest
 from baton.process import clone
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="system calls of Linux")
-FORKING = """
+FORKING = r"""
 import os, random, sys, threading
 from baton.process.clone import fork_sibling
 random.seed(1)
 forked = fork_sibling()
 if forked:
-    print(forked, random.random(), flush=True)
+    os.write(1, f"{forked} {random.random()}\n".encode())
     sys.stdin.read()
     raise SystemExit(0)
 thread = threading.Thread(target=lambda: None)
 thread.start()
 thread.join()
-print(os.getppid(), threading.get_native_id() == os.getpid(), random.random(), flush=True)
+own = threading.get_native_id() == os.getpid()
+os.write(1, f"{os.getppid()} {own} {random.random()}\n".encode())
 os.kill(os.getpid(), 11)
 """
 

@@ -264,7 +264,7 @@ def test_a_drafter_takes_its_share_of_memory_and_changes_no_token(
     tree = given.model_copy(update={"speculative_config": json.dumps(drafting)})
     logs = []
     for other in (engine, Engine.build(tree), one, one.sleep(1, given)()()):
-        other._drafting.step_costs = None  # It drafts whether or not that pays.
+        other._factory.drafting.step_costs = None  # It drafts whether or not that pays.
         for _ in range(2):
             other.reset()
             rows = [Sequence([1, 403, 407 + i], Sampling(20, seed=i)) for i in range(3)]

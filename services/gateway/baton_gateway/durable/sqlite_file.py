@@ -121,8 +121,12 @@ def _open(path: Path, schema: str) -> sqlite3.Connection:
     path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
     os.close(os.open(path, os.O_CREAT | os.O_RDWR, 0o600))
     db = sqlite3.connect(path, timeout=_BUSY_SECONDS)
-    db.executescript(_PRAGMAS + schema)
-    db.execute("PRAGMA foreign_keys = ON")
+    try:
+        db.executescript(_PRAGMAS + schema)
+        db.execute("PRAGMA foreign_keys = ON")
+    except BaseException:
+        db.close()
+        raise
     return db
 
 
