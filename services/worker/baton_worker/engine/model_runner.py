@@ -25,9 +25,9 @@ from baton_worker.engine.forward.forward_pass import ForwardPass
 from baton_worker.engine.multimodal.alignment_step import AlignmentStep
 from baton_worker.engine.multimodal.encoder_step import NOT_FINITE, EncoderStep
 from baton_worker.engine.nan_quarantine import NanQuarantine
+from baton_worker.engine.outputs.pooling_step import PoolingStep
+from baton_worker.engine.outputs.sampling_step import SamplingStep
 from baton_worker.engine.page_moves import PageMoves
-from baton_worker.engine.pooling_step import PoolingStep
-from baton_worker.engine.sampling_step import SamplingStep
 from baton_worker.engine.spans import Spans
 from baton_worker.engine.speculation.tree_verification import keep_paths
 from baton_worker.kv_cache import KVCache

@@ -11,7 +11,7 @@ from baton.protocol.token_columns import pack
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.batch.step_outputs import StepOutputs
-from baton_worker.engine.pooling_step import PoolingStep
+from baton_worker.engine.outputs.pooling_step import PoolingStep
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.pooling.pooler import Pooler
 from baton_worker.pooling.recipe import PoolingRecipe

@@ -15,7 +15,7 @@ from baton.protocol.token_columns import unpack
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
-from baton_worker.engine.sampling_step import SamplingStep
+from baton_worker.engine.outputs.sampling_step import SamplingStep
 from baton_worker.sampling import Sampler
 from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 from tests.support.worker.identity_forward import IdentityForward

@@ -10,8 +10,8 @@ import pytest
 import torch
 
 from baton.protocol.token_columns import unpack
-from baton_worker.engine import logprob_step
-from baton_worker.engine.logprob_step import LogprobStep
+from baton_worker.engine.outputs import logprob_step
+from baton_worker.engine.outputs.logprob_step import LogprobStep
 from tests.support.worker.identity_forward import IdentityForward
 from tests.support.worker.plans import batch, entering, plan
 

@@ -15,7 +15,7 @@ from baton_worker.engine.batch.sampling_state import SamplingState
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.forward.forward_pass import ForwardPass
-from baton_worker.engine.logprob_step import LogprobStep
+from baton_worker.engine.outputs.logprob_step import LogprobStep
 from baton_worker.engine.speculation.tree_verification import TreeVerification, as_chain
 from baton_worker.engine.speculation.verification import NO_TOKEN, accepted
 from baton_worker.kernels.sampling import most_probable, refuses

@@ -1,0 +1,1 @@
+"""What a step makes of hidden states: tokens, log-probabilities, vectors."""
