@@ -50,13 +50,14 @@ def test_equals_the_twins(
         Rotary(Rope(dim, 10_000.0, 1024), CPU).angles(positions, torch.float32),
     )
     expected_pages.view(12, -1, head_dim)[slots] = expected[:, NUM_HEADS:]
+    each = [HeadNorm(weight, 1e-5) for weight in weights]
     kernel = CpuHeads(
         num_heads=NUM_HEADS,
         num_kv_heads=NUM_KV_HEADS,
         head_dim=head_dim,
         dim=dim,
         dtype=dtype,
-        norms=(HeadNorm(weights[0], 1e-5), HeadNorm(weights[1], 1e-5)) if normed else None,
+        norms=(each[0], each[1]) if normed else (None, None),
     )
     kernel(heads, angles.cos, angles.sin, slots, pages)
     tolerance = TOLERANCES[dtype]
@@ -77,6 +78,64 @@ def test_a_token_has_the_same_bits_in_every_batch() -> None:
         one = heads[i : i + 1].clone()
         kernel(one, angles.cos[i : i + 1], angles.sin[i : i + 1], slots[i : i + 1], alone)
         assert torch.equal(one[0], whole[i]) and torch.equal(alone[i], pages[i])
+
+
+def norm_in_place(heads: torch.Tensor, norms: tuple[HeadNorm, HeadNorm]) -> None:
+    parts = (slice(NUM_HEADS), slice(NUM_HEADS, NUM_HEADS + NUM_KV_HEADS))
+    for part, norm in zip(parts, norms, strict=True):
+        some = heads[:, part].flatten(1) if norm.over == "full" else heads[:, part]
+        assert norm.weight is not None
+        if norm.centered:
+            y = F.layer_norm(some, some.shape[-1:], None, None, norm.eps) * norm.weight + norm.bias
+        else:
+            y = F.rms_norm(some, some.shape[-1:], None, norm.eps) * norm.weight
+        heads[:, part] = y.view_as(heads[:, part])
+
+
+def test_every_kind_of_norm_and_rotation() -> None:
+    generator = torch.Generator().manual_seed(0)
+    rotated, size = NUM_HEADS + NUM_KV_HEADS, 24
+    positions, slots = torch.tensor([0, 3, 900, 17, 4]), torch.tensor([7, 2, 0, 11, 5])
+    for over, centered, norm_last, interleaved, dim in (
+        ("full", False, False, False, 24),
+        ("each", True, False, True, 12),
+        ("head", False, True, True, 24),
+        ("head", True, True, False, 8),
+        ("each", False, False, False, 0),
+    ):
+
+        def drawn(heads: int, over: str = over, centered: bool = centered) -> HeadNorm:
+            width = {"head": (size,), "each": (heads, size), "full": (heads * size,)}[over]
+            weight, bias = torch.randn(2, *width, generator=generator)
+            return HeadNorm(weight, 1e-5, bias if centered else None, over, centered)
+
+        norms = drawn(NUM_HEADS), drawn(NUM_KV_HEADS)
+        heads = torch.randn(5, rotated + NUM_KV_HEADS, size, generator=generator)
+        expected, cos, sin = heads.clamp(-1.25, 1.25), None, None
+        if not norm_last:
+            norm_in_place(expected, norms)
+        if dim:
+            rope = Rope(dim, 10_000.0, 1024, interleaved=interleaved)
+            angles = Rotary(rope, CPU).angles(positions, torch.float32)
+            rotate_(expected[:, :rotated], angles)
+            cos, sin = angles.cos, angles.sin
+        if norm_last:
+            norm_in_place(expected, norms)
+        kernel = CpuHeads(
+            num_heads=NUM_HEADS,
+            num_kv_heads=NUM_KV_HEADS,
+            head_dim=size,
+            dim=dim,
+            dtype=torch.float32,
+            norms=norms,
+            norm_last=norm_last,
+            interleaved=interleaved,
+            clip=1.25,
+        )
+        pages = Layout.HND.zeros((3, 4, 2, NUM_KV_HEADS, size), dtype=torch.float32, device=CPU)
+        kernel(heads, cos, sin, slots, pages)
+        torch.testing.assert_close(heads, expected, rtol=1e-5, atol=1e-5)
+        assert torch.equal(pages.reshape(12, -1, size)[slots], heads[:, NUM_HEADS:])
 
 
 def test_what_it_cannot_do_is_refused_with_a_reason() -> None:

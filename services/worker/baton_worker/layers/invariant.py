@@ -51,11 +51,13 @@ def in_lanes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
 
 
 SILU = in_lanes(F.silu)
-GELU = in_lanes(F.gelu)
+GELU = activation_kernel("gelu", in_lanes(F.gelu))
 GELU_TANH = activation_kernel("gelu_tanh", in_lanes(partial(F.gelu, approximate="tanh")))
-sigmoid = in_lanes(torch.sigmoid)
+sigmoid = activation_kernel("sigmoid", in_lanes(torch.sigmoid))
 QUICK_GELU = activation_kernel("quick_gelu", lambda x: x * sigmoid(1.702 * x))
-tanh = in_lanes(torch.tanh)
+tanh = activation_kernel("tanh", in_lanes(torch.tanh))
+RELU = activation_kernel("relu", F.relu)
+RELU2 = activation_kernel("relu2", lambda x: F.relu(x).square())
 exp = in_lanes(torch.exp)
 exp2 = in_lanes(torch.exp2)
 softplus = in_lanes(F.softplus)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-import torch.nn.functional as F
 from torch import Tensor
 
 from baton.errors import ModelError
@@ -14,6 +13,8 @@ from baton_worker.layers.invariant import (
     GELU,
     GELU_TANH,
     QUICK_GELU,
+    RELU,
+    RELU2,
     SILU,
 )
 from baton_worker.layers.layer import Bare
@@ -26,8 +27,8 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
     "gelu_new": GELU_TANH,
     "gelu_pytorch_tanh": GELU_TANH,
     "gelu_fast": GELU_TANH,
-    "relu": F.relu,
-    "relu2": lambda x: F.relu(x).square(),
+    "relu": RELU,
+    "relu2": RELU2,
     "quick_gelu": QUICK_GELU,
 }
 

@@ -3,19 +3,13 @@
 #include <algorithm>
 #include <cstdint>
 
-#include "simd.h"
+#include "activation.h"
 #include "team.h"
 
 namespace baton {
 namespace {
 
 constexpr int64_t kWorthThreads = 1 << 15;  // values: some ten microseconds
-
-// Mirrored in activation.py.
-enum Activation : int64_t { kGeluTanh = 0, kQuickGelu = 1 };
-
-// x times the logistic function of 1.702 x.
-inline Vec quick_gelu(Vec x) { return div(x, add(set1(1.0f), exp(mul(x, set1(-1.702f))))); }
 
 template <class T, class Function>
 void activate(const Function& function, const T* x, int64_t count, T* y) {
@@ -30,13 +24,9 @@ void activate(const Function& function, const T* x, int64_t count, T* y) {
 
 template <class T>
 void choose(int64_t which, const void* x, int64_t count, void* y) {
-    const auto run = [&](auto function) {
+    with_activation(which, [&](auto function) {
         activate(function, static_cast<const T*>(x), count, static_cast<T*>(y));
-    };
-    if (which == kGeluTanh)
-        run([](Vec v) { return gelu_tanh(v); });
-    else
-        run([](Vec v) { return quick_gelu(v); });
+    });
 }
 
 }  // namespace

@@ -6,7 +6,7 @@
 #include <numeric>
 #include <vector>
 
-#include "simd.h"
+#include "activation.h"
 #include "team.h"
 
 namespace baton {
@@ -18,12 +18,20 @@ struct Product {
     const void* weight;
 };
 
+// Mirrored in kernels/moe/cpu_experts.py. What stands between the products of an expert where the first
+// does not apply it, see spec.Glu and spec.Mlp.
+struct Gate {
+    int64_t activation, gated, limit_first;
+    float scale, limit, up_offset;  // a limit of infinity: none
+};
+
 // Mirrored in kernels/moe/cpu_experts.py.
 struct Experts {
     const Product *gate_up, *down;  // [num]
     int64_t num, hidden, intermediate;
     int64_t bytes;        // of a value: 2 is bfloat16, 4 is float
     int64_t weigh_input;  // a visit's weight applies to what an expert is given
+    const Gate* gate;     // null: the first product applies it
 };
 
 namespace {
@@ -70,6 +78,33 @@ void weigh_row(const T* x, float weight, int64_t size, T* y) {
     }
 }
 
+// Rows [2 * size], gate and then up, or up alone [size], to [size].
+template <class T>
+void apply_gate(const Gate& how, const T* from, int64_t rows, int64_t size, T* to) {
+    const Vec scale = set1(how.scale), limit = set1(how.limit), least = set1(-how.limit);
+    const Vec offset = set1(how.up_offset);
+    const int64_t step = how.gated ? 2 * size : size;
+    with_activation(how.activation, [&](auto activation) {
+        // For a NaN `min` and `max` return their second operand.
+        const auto gated = [&](Vec gate, Vec up) {
+            gate = mul(gate, scale);
+            if (how.limit_first) gate = min(limit, gate);
+            gate = activation(gate);
+            if (!how.limit_first) gate = min(limit, gate);
+            return mul(gate, add(max(least, min(limit, up)), offset));
+        };
+        for (int64_t row = 0; row < rows; row++, from += step, to += size) {
+            for (int64_t i = 0; i < size; i += kWidth) {
+                const int some = static_cast<int>(std::min<int64_t>(kWidth, size - i));
+                const Vec first = load_some(from + i, some);
+                const Vec y = how.gated ? gated(first, load_some(from + size + i, some))
+                                        : activation(first);
+                store_some(to + i, y, some);
+            }
+        }
+    });
+}
+
 // The weighted rows of a token, added in the order of its slots, in float and rounded once. A slot
 // without a row, null, adds nothing; without weights they are ones.
 template <class T, class Row>
@@ -89,7 +124,7 @@ void add_slots(const Row& row, const float* weights, int64_t slots, int64_t size
 // Memory of a call, which the next one uses again.
 struct Room {
     Dispatch dispatch;
-    std::vector<uint8_t> inputs, inner, returned;
+    std::vector<uint8_t> inputs, halves, inner, returned;
 };
 
 template <class T>
@@ -106,6 +141,7 @@ class Step {
         : how_(how), x_(x), weights_(weights), slots_(slots), dispatch_(room.dispatch) {
         const int64_t visits = dispatch_.visits.size();
         inputs_ = take<T>(room.inputs, visits * how.hidden);
+        if (how.gate) halves_ = take<T>(room.halves, visits * halves());
         inner_ = take<T>(room.inner, visits * how.intermediate);
         returned_ = take<T>(room.returned, visits * how.hidden);
     }
@@ -134,12 +170,16 @@ class Step {
     }
 
   private:
+    int64_t halves() const { return how_.gate->gated ? 2 * how_.intermediate : how_.intermediate; }
+
     void run_expert(int64_t expert) const {
         const int64_t first = dispatch_.starts[expert];
         const int64_t count = dispatch_.starts[expert + 1] - first;
         T* inner = inner_ + first * how_.intermediate;
         const Product &up = how_.gate_up[expert], &down = how_.down[expert];
-        up.run(up.weight, gathered(first, count), count, how_.hidden, nullptr, inner);
+        T* product = how_.gate ? halves_ + first * halves() : inner;
+        up.run(up.weight, gathered(first, count), count, how_.hidden, nullptr, product);
+        if (how_.gate) apply_gate(*how_.gate, product, count, how_.intermediate, inner);
         down.run(down.weight, inner, count, how_.intermediate, nullptr,
                  returned_ + first * how_.hidden);
     }
@@ -165,7 +205,7 @@ class Step {
     const float* weights_;
     const int64_t slots_;
     const Dispatch& dispatch_;
-    T *inputs_, *inner_, *returned_;
+    T *inputs_, *halves_ = nullptr, *inner_, *returned_;
 };
 
 template <class T>

@@ -14,14 +14,26 @@ namespace {
 
 constexpr int64_t kWorthThreads = 1 << 16;  // values: some ten microseconds
 
-// Mirrored in kernels/rope.py. A head_dim's norm is left out where `normed` is 0.
+// What a norm is over, and what has a weight of its own.
+enum Over : int32_t { kNone = 0, kHead = 1, kEachHead = 2, kAllHeads = 3 };
+
+// Mirrored in kernels/rope.py. Weight and bias may be null.
+struct HeadNorm {
+    const float *weight, *bias;
+    int32_t over, centered;
+    float eps;
+};
+
+// Mirrored in kernels/rope.py.
 struct Heads {
-    const float *query_weight, *key_weight;
+    HeadNorm query, key;
     int32_t num_heads, num_kv_heads, head_dim;
-    int32_t value_dim;  // channels of a value that are kept, the first ones
-    int32_t dim;        // rotated channels of each head, the first ones
-    int32_t bytes, normed;
-    float query_eps, key_eps;
+    int32_t value_dim;    // channels of a value that are kept, the first ones
+    int32_t dim;          // rotated channels of each head, the first ones; 0: none
+    int32_t interleaved;  // neighbouring channels make a pair
+    int32_t norm_last;    // after the rotation
+    int32_t bytes;
+    float clip;     // of all heads, first of all; infinity: none
     int32_t codes;  // of the pages: 0 plain numbers, 1 Int8, 2 Fp8
     float key_scale, value_scale;  // of those codes; 0: what fits each of them
 };
@@ -43,20 +55,62 @@ void rotate(T* x, const T* cos, const T* sin, int dim) {
     }
 }
 
+// The same where neighbours x[i], x[i + 1] make a pair.
+template <class T>
+void rotate_neighbours(T* x, const T* cos, const T* sin, int dim) {
+    for (int i = 0; i < dim; i += kWidth) {
+        const int n = std::min(kWidth, dim - i);
+        const Vec pairs = load_some(x + i, n);
+        const Vec turned = mul(swap_neighbours(pairs), load_some(sin + i, n));
+        store_some(x + i, fma(pairs, load_some(cos + i, n), turned), n);
+    }
+}
+
+template <class T>
+void clip_all(T* x, int64_t count, float clip) {
+    const Vec limit = set1(clip), least = set1(-clip);
+    for (int64_t i = 0; i < count; i += kWidth) {
+        const int n = static_cast<int>(std::min<int64_t>(kWidth, count - i));
+        // For a NaN they return their second operand.
+        store_some(x + i, max(least, min(limit, load_some(x + i, n))), n);
+    }
+}
+
+template <class T>
+void norm_heads(const HeadNorm& how, int count, int size, T* heads) {
+    if (how.over == kNone) return;
+    const bool whole = how.over == kAllHeads;
+    const int parts = whole ? 1 : count, width = whole ? count * size : size;
+    const int step = how.over == kEachHead ? size : 0;
+    const auto of = [&](const float* values, int part) {
+        return values ? values + part * step : nullptr;
+    };
+    for (int i = 0; i < parts; i++) {
+        T* part = heads + i * width;
+        norm_row(part, of(how.weight, i), of(how.bias, i), how.eps, how.centered, width, part);
+    }
+}
+
 // One token: heads [num_heads + 2 * num_kv_heads, head_dim], `to` its first key's place in a page.
 template <class T, class P>
 void place_token(const Heads& how, const Strides& strides, T* heads, const T* cos, const T* sin,
                  P* to) {
     const int rotated = how.num_heads + how.num_kv_heads, size = how.head_dim;
+    T* key = heads + int64_t(how.num_heads) * size;
+    const auto norm = [&] {
+        norm_heads(how.query, how.num_heads, size, heads);
+        norm_heads(how.key, how.num_kv_heads, size, key);
+    };
+    if (how.clip < INFINITY) clip_all(heads, int64_t(rotated + how.num_kv_heads) * size, how.clip);
+    if (!how.norm_last) norm();
     for (int h = 0; h < rotated; h++) {
         T* head = heads + int64_t(h) * size;
-        const bool is_query = h < how.num_heads;
-        if (how.normed)
-            norm_row(head, is_query ? how.query_weight : how.key_weight, nullptr,
-                     is_query ? how.query_eps : how.key_eps, false, size, head);
-        rotate(head, cos, sin, how.dim);
+        if (how.interleaved)
+            rotate_neighbours(head, cos, sin, how.dim);
+        else
+            rotate(head, cos, sin, how.dim);
     }
-    const T* key = heads + int64_t(how.num_heads) * size;
+    if (how.norm_last) norm();
     const T* value = heads + int64_t(rotated) * size;
     for (int h = 0; h < how.num_kv_heads; h++, key += size, value += size, to += strides.head) {
         keep(key, size, how.key_scale, to);

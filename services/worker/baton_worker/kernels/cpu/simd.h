@@ -126,6 +126,8 @@ inline void join_fours(const IntVec* x, IntVec* y) {
         y[i + 12] = _mm512_shuffle_i32x4(odd_low, odd_high, 0xdd);
     }
 }
+// Lanes 2 i and 2 i + 1 in each other's place.
+inline Vec swap_neighbours(Vec x) { return _mm512_permute_ps(x, 0xb1); }
 inline float sum(Vec x) { return _mm512_reduce_add_ps(x); }
 inline float largest(Vec x) { return _mm512_reduce_max_ps(x); }
 
@@ -250,6 +252,8 @@ inline IntVec look_up(const std::uint8_t* table, IntVec numbers) {
     const __m128i once = _mm_loadu_si128(reinterpret_cast<const __m128i*>(table));
     return _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(once), numbers);
 }
+// Lanes 2 i and 2 i + 1 in each other's place.
+inline Vec swap_neighbours(Vec x) { return _mm256_permute_ps(x, 0xb1); }
 inline float sum(Vec x) {
     __m128 y = _mm_add_ps(_mm256_castps256_ps128(x), _mm256_extractf128_ps(x, 1));
     y = _mm_add_ps(y, _mm_movehl_ps(y, y));

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import math
 from collections.abc import Sequence
 from functools import cache
 
@@ -10,10 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from baton_worker import spec
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.activation import numbered
 from baton_worker.kernels.cpu.call_recorder import Kernel
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.linear import LinearKernel
+from baton_worker.kernels.moe.experts import Experts
 
 
 class _Experts(ctypes.Structure):
@@ -23,7 +27,27 @@ class _Experts(ctypes.Structure):
         *((name, ctypes.c_void_p) for name in ("gate_up", "down")),
         *((name, ctypes.c_int64) for name in ("num", "hidden", "intermediate", "bytes")),
         ("weigh_input", ctypes.c_int64),
+        ("gate", ctypes.c_void_p),
     )
+
+
+class _Gate(ctypes.Structure):
+    """`baton::Gate` of experts.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_int64) for name in ("activation", "gated", "limit_first")),
+        *((name, ctypes.c_float) for name in ("scale", "limit", "up_offset")),
+    )
+
+    @classmethod
+    def of(cls, expert: spec.Glu | spec.Mlp) -> _Gate:
+        """What stands between the products of such an expert."""
+        number = numbered(expert.activation)
+        if isinstance(expert, spec.Mlp):
+            return cls(activation=number)
+        limit = math.inf if expert.limit is None else expert.limit
+        shape = number, True, expert.limit_first, expert.gate_scale, limit, expert.up_offset
+        return cls(*shape)
 
 
 class CpuExperts:
@@ -34,11 +58,11 @@ class CpuExperts:
     Args:
         gate_up: the kernels of all experts, which `refuses` does not refuse.
         down: those of their second products.
-        weigh_input: see `kernels.moe.experts.Experts`.
+        experts: for all but the weights.
     """
 
     def __init__(
-        self, gate_up: Sequence[LinearKernel], down: Sequence[LinearKernel], weigh_input: bool
+        self, gate_up: Sequence[LinearKernel], down: Sequence[LinearKernel], experts: Experts
     ) -> None:
         self._products = gate_up, down
         self._entries = np.zeros((2, len(down), 2), np.int64)
@@ -51,19 +75,29 @@ class CpuExperts:
             hidden=first.columns,
             intermediate=first.depth,
             bytes=first.out_dtype.itemsize,
-            weigh_input=weigh_input,
+            weigh_input=experts.weigh_input,
         )
+        if not gate_up[0].applies_gate:
+            assert experts.expert is not None
+            self._gate = _Gate.of(experts.expert)
+            self._experts.gate = ctypes.addressof(self._gate)
         self.link()
         kernels = library("experts")
         assert kernels is not None, "refuses() was not asked"
         self._run = Kernel(kernels.baton_experts, 7, tokens=4)
 
     @classmethod
-    def refuses(cls, gate_up: Sequence[LinearKernel], down: Sequence[LinearKernel]) -> str | None:
+    def refuses(
+        cls, gate_up: Sequence[LinearKernel], down: Sequence[LinearKernel], experts: Experts
+    ) -> str | None:
         """Why these products cannot be made in one call, as half a sentence; None if they can."""
         if not all(isinstance(kernel, CpuLinear) for kernel in (*gate_up, *down)):
             return "a product is not that of the CPU kernels"
-        if not all(kernel.applies_gate for kernel in gate_up):
+        applied = {kernel.applies_gate for kernel in gate_up}
+        expert = experts.expert
+        if applied != {True} and (
+            applied != {False} or expert is None or numbered(expert.activation) is None
+        ):
             return "the gate is left to torch"
         if library("experts") is None:
             return "the CPU kernels could not be built"

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Protocol, TypeAlias
 
 from torch import Tensor
 
+from baton_worker import spec
 from baton_worker.kernels.block_kinds import KINDS
 from baton_worker.kernels.quantized_weights import Rounding
 from baton_worker.kernels.weight import QuantizedWeight
@@ -38,6 +39,8 @@ class Experts:
     """Whether a visit's weight applies to what the expert is given, not to what it returns."""
     fused: str | None = None
     """The name of `gate` in `kernels.cpu.linear.GATES`, if it has one."""
+    expert: spec.Glu | spec.Mlp | None = None
+    """What `gate` is, for kernels that apply those without such a name."""
     quantised_as: str | None = None
     """The kind of `kernels.quantized.KINDS` that each expert's weights are to be rounded to."""
     disposable: bool = False

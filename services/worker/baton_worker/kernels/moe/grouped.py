@@ -52,8 +52,9 @@ class GroupedExperts:
         pairs += zip(self._down, experts.down, strict=True)
         self.nbytes = sum(kernel.nbytes or weight.nbytes for kernel, weight in pairs)
         self._whole: CpuExperts | None = None
-        if CpuExperts.refuses(self._gate_up, self._down) is None:
-            self._whole = CpuExperts(self._gate_up, self._down, experts.weigh_input)
+        products = self._gate_up, self._down
+        if CpuExperts.refuses(*products, experts) is None:
+            self._whole = CpuExperts(*products, experts)
 
     @classmethod
     def refuses(cls, experts: Experts) -> str | None:

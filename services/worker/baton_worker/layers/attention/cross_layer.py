@@ -16,9 +16,7 @@ from baton_worker.layers.rope.rope import rotate_
 class KVSharingSource(Attention):
     """Attention that publishes the step's KV, rotated but not yet normed, for KV-sharing layers."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
-        super().__init__(settings, hidden, site)
-        self._is_common = False
+    fuses = False
 
     def _turn(self, heads: Tensor, step: ForwardContext) -> None:
         if self.rope is not None:
@@ -32,9 +30,10 @@ class KVSharingTarget(Attention):
     """Attention that projects queries only and reuses the KV of a `KVSharingSource`. Its own norm
     changes the keys, so it has pages of its own."""
 
+    fuses = False
+
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
-        self._is_common = False
         query = settings.num_heads * settings.head_dim
         self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
 

@@ -37,13 +37,15 @@ Column = npt.NDArray[np.int64]
 class DualChunk(Attention):
     """Attention to the query's own chunk, the previous chunk and all earlier chunks."""
 
+    fuses = False
+
     def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: BuildContext) -> None:
         _check(settings)
         super().__init__(settings, hidden, site)
         assert settings.rope is not None
         self.backend = Chunks(self.backend, settings, Rotary(settings.rope, site.device))
         # The step's angles are for positions in the sequence, these for positions within a chunk.
-        self.rope, self._is_common = None, False
+        self.rope = None
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         assert not step.texts, "chunks need a causal mask"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cached_property
@@ -22,7 +23,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Attending
-from baton_worker.layers.norm import RmsNorm, norm
+from baton_worker.layers.norm import LayerNorm, RmsNorm, norm
 from baton_worker.layers.rope.rope import rotate_
 
 
@@ -32,6 +33,9 @@ class Attention(Attending):
     One matrix product yields heads [q ... q k ... k v ... v], so q and k are rotated by one
     in-place operation, and K and V are written to the cache by one scatter.
     """
+
+    fuses = True
+    """Whether a kernel may do all of `_place`; False where a subclass does it in its own way."""
 
     def __init__(
         self,
@@ -51,9 +55,10 @@ class Attention(Attending):
         self._clip = settings.projections.clip
         qk_norm = settings.qk_norm
         self._norm_last = qk_norm is not None and qk_norm.after_rope
-        self.norms_full_width = qk_norm is not None and qk_norm.over == "full"
+        self._norm_over = "head" if qk_norm is None else qk_norm.over
+        self.norms_full_width = self._norm_over == "full"
         self.query_norm, self.key_norm = _head_norms(settings, site)
-        self._is_common = _is_common(settings)
+        self._is_common, self._is_plain = _is_common(settings), _is_plain(settings)
         self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
         self.sinks = _sinks(settings, site, self.key_norm)
         query = settings.num_heads * settings.value_dim
@@ -64,7 +69,7 @@ class Attention(Attending):
     ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
         heads = self.project(x).view(x.shape[0], -1, self.call.head_dim)
-        if self._clip is not None:
+        if self._clip is not None and not isinstance(self._in_one_pass, CpuHeads):
             heads.clamp_(-self._clip, self._clip)
         self._place(heads, step, pages)
         if step.texts:
@@ -90,29 +95,33 @@ class Attention(Attending):
         return attended.view(*query.shape[:2], -1)[..., : self._value_dim].flatten(1)
 
     @cached_property
-    def _in_one_pass(self) -> Callable[[Tensor, Tensor, Tensor, Tensor, Tensor], None] | None:
-        """A fused kernel for all of `_place`, or None. Built at first use because it copies
-        weights."""
+    def _in_one_pass(self) -> Callable[..., None] | None:
+        """A fused kernel for all of `_place`, see `CpuHeads`, or None. Built at first use because
+        it copies weights."""
         call, norms = self.call, (self.query_norm, self.key_norm)
-        if not self._is_common:
+        known = all(norm_ is None or isinstance(norm_, RmsNorm | LayerNorm) for norm_ in norms)
+        if not (self.fuses and self._is_plain and known):
             return None
-        assert self.rope is not None
+        query, key = (self._head_norm(norm_) for norm_ in norms)
         common = {
             **{"num_heads": call.num_heads, "num_kv_heads": call.num_kv_heads},
-            **{"head_dim": call.head_dim, "dim": self.rope.dim},
+            **{"head_dim": call.head_dim, "dim": 0 if self.rope is None else self.rope.dim},
         }
-        each = None if norms[0] is None else (_head_norm(norms[0]), _head_norm(norms[1]))
-        if runs(call.device) and call.value_dim is None:
+        if self._is_common and runs(call.device) and call.value_dim is None:
             from baton_worker.kernels.triton.heads import TritonHeads  # Needs triton.
 
             scales = None if self.scales is None else self.scales.each
-            return TritonHeads(norms=each, **common, codes=call.codes, scales=scales)
+            both = None if query is None or key is None else (query, key)
+            return TritonHeads(norms=both, **common, codes=call.codes, scales=scales)
         if refuses(call.dtype, call.device) is not None:
             return None
         return CpuHeads(
             **common,
             dtype=call.dtype,
-            norms=each,
+            norms=(query, key),
+            norm_last=self._norm_last,
+            interleaved=self.rope is not None and self.rope.interleaved,
+            clip=math.inf if self._clip is None else self._clip,
             value_dim=call.value_dim,
             codes=call.codes,
             scales=(0.0, 0.0) if self.scales is None else self.scales.pair,
@@ -120,9 +129,10 @@ class Attention(Attending):
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         """Norm and rotate queries and keys in place; write KV to the pages."""
-        if self._in_one_pass is not None and self.rope is not None:
-            angles = step.angles[self.rope]
-            self._in_one_pass(heads, angles.cos, angles.sin, self.slots(step, pages), pages)
+        if (place := self._in_one_pass) is not None:
+            angles = None if self.rope is None else step.angles[self.rope]
+            cos, sin = (None, None) if angles is None else (angles.cos, angles.sin)
+            place(heads, cos, sin, self.slots(step, pages), pages)
             return
         self._turn(heads, step)
         self._put(heads, step, pages)
@@ -147,6 +157,11 @@ class Attention(Attending):
             stretch = 1 + scale * torch.log1p((step.positions + first).div(floor).floor())
             heads[:, :num_heads].mul_(stretch.to(heads.dtype)[:, None, None])
 
+    def _head_norm(self, layer: nn.Module | None) -> HeadNorm | None:
+        if not isinstance(layer, RmsNorm | LayerNorm):
+            return None
+        return HeadNorm(layer.weight, layer.eps, layer.bias, self._norm_over, layer.centered)
+
     def _norm(self, heads: Tensor) -> None:
         first, last = self.call.num_heads, self.call.num_heads + self.call.num_kv_heads
         for norm_, part in (
@@ -168,7 +183,8 @@ def _sinks(
 
 
 def _is_common(settings: spec.Attention) -> bool:
-    """Whether heads have at most one RMS norm each for q and k, then a half-split rotation."""
+    """Whether heads have at most one RMS norm each for q and k, then a half-split rotation: what
+    the kernel of GPUs does."""
     qk_norm = settings.qk_norm
     plainly_normed = qk_norm is None or (
         (qk_norm.norm.kind, qk_norm.over) == ("rms", "head")
@@ -178,12 +194,12 @@ def _is_common(settings: spec.Attention) -> bool:
     plainly_turned = rope is not None and not (
         rope.interleaved or isinstance(rope, spec.FourierRope)
     )
-    return plainly_normed and plainly_turned and settings.scores.temperature is None
+    return plainly_normed and plainly_turned
 
 
-def _head_norm(layer: nn.Module | None) -> HeadNorm:
-    assert isinstance(layer, RmsNorm)
-    return HeadNorm(layer.weight, layer.eps)
+def _is_plain(settings: spec.Attention) -> bool:
+    """Whether heads are clipped, normed and rotated, and no more."""
+    return settings.scores.temperature is None and not isinstance(settings.rope, spec.FourierRope)
 
 
 def _attention_spec(settings: spec.Attention, site: BuildContext) -> AttentionSpec:

@@ -16,10 +16,11 @@ from baton_worker.layers.rope.rope import rotate_
 class NormedValueAttention(Attention):
     """See `spec.NormedValueAttention`."""
 
+    fuses = False
+
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
         assert settings.qk_norm is not None
-        self._is_common = False
         unscaled = spec.Norm(settings.qk_norm.norm.eps, scaled=False)
         self.value_norm = norm(unscaled, settings.head_dim, "value", site)
 
@@ -32,9 +33,11 @@ class NormedValueAttention(Attention):
 class KVReuse(Attention):
     """See `spec.KVReuse`: it writes nothing, and its pages are those of the layer that it reads."""
 
+    fuses = False
+
     def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
         super().__init__(settings, hidden, site)
-        self._is_common, self.key_norm = False, None
+        self.key_norm = None
         query = settings.num_heads * settings.head_dim
         self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
 

@@ -67,7 +67,7 @@ class Experts(Layer):
         self._selector, self._exact = site.experts, bool(site.row_block)
         self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
         self.int8_inputs = site.int8_inputs
-        self._gate = _between(settings.expert)
+        self._gate = between(settings.expert)
         self._quantized = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
         self.lora: ExpertLora | None = None
@@ -129,6 +129,7 @@ class Experts(Layer):
                 self._gate,
                 self._settings.weigh_input,
                 _fused(self._settings.expert),
+                self._settings.expert,
                 self.quantised_as,
                 disposable=True,
                 packed_gate_up=packed_gate_up,
@@ -241,7 +242,7 @@ def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: BuildContext) -> Gl
     return Glu(settings, hidden, site)
 
 
-def _between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
+def between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
     """The function between an expert's two products."""
     if isinstance(expert, spec.Mlp):
         return activation(expert.activation)
