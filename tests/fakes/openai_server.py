@@ -19,7 +19,8 @@ class Completions:
     """Streams `max_tokens` pieces per answer. One word is two tokens, a prompt has three more.
 
     `takes_ids` and `tokenizes` say what kind of server it plays; `broken` is what happens to the
-    requests whose number (from 0) is in `breaks`: "refuse", "error", "cut", "silent" or "empty".
+    requests whose number (from 0) is in `breaks`: "refuse", "error", "cut", "silent", "empty", or
+    "special" for tokens without text.
     No answer begins before `together` have been open at once.
     """
 
@@ -68,7 +69,7 @@ class Completions:
         try:
             while self.most_running < self.together:
                 await asyncio.sleep(0.001)
-            for _ in range(0 if fault == "empty" else tokens):
+            for _ in range(0 if fault in ("empty", "special") else tokens):
                 await asyncio.sleep(3600 if fault == "silent" else 0)
                 piece = {"delta": {"content": "a"}} if chat else {"text": "a"}
                 yield _event({"choices": [{**piece, "finish_reason": None}]})
@@ -79,7 +80,8 @@ class Completions:
                     return
             end = {"delta": {}} if chat else {"text": ""}
             yield _event({"choices": [{**end, "finish_reason": "length"}]})
-            usage = {"prompt_tokens": prompt_tokens, "completion_tokens": tokens}
+            made = 0 if fault == "empty" else tokens
+            usage = {"prompt_tokens": prompt_tokens, "completion_tokens": made}
             yield _event({"choices": [], "usage": usage})
             yield "data: [DONE]\n\n"
         finally:

@@ -102,7 +102,7 @@ async def _follow(lines: AsyncIterator[str], outcome: Outcome) -> None:
             continue
         data = line[5:].strip()
         if data == "[DONE]":
-            _close(outcome)
+            _close(outcome, clock())
             return
         _take(json.loads(data), clock(), outcome)
         if outcome.error is not None:
@@ -122,7 +122,9 @@ def _take(event: dict[str, Any], now: float, outcome: Outcome) -> None:
             outcome.arrivals.append(now)
 
 
-def _close(outcome: Outcome) -> None:
+def _close(outcome: Outcome, now: float) -> None:
+    if not outcome.arrivals and outcome.output_tokens:
+        outcome.arrivals.append(now)  # Special tokens alone: they have no text.
     if not outcome.arrivals:
         outcome.error = "no token came"
     outcome.output_tokens = outcome.output_tokens or len(outcome.arrivals)

@@ -53,6 +53,9 @@ def test_counts_tokens_and_pieces(url: str, fake: Completions, endpoint: Endpoin
     assert (outcome.input_tokens, outcome.output_tokens, len(outcome.arrivals)) == (7, 5, 5)
     assert outcome.started <= outcome.arrivals[0] <= outcome.arrivals[-1] <= outcome.ended
     assert fake.asked[0]["ignore_eos"] is True and fake.asked[0]["max_tokens"] == 5
+    fake.broken, fake.breaks = "special", {1}
+    outcome = send(url, Request("one two", 5), endpoint=endpoint)
+    assert (outcome.error, outcome.output_tokens, len(outcome.arrivals)) == (None, 5, 1)
 
 
 @pytest.mark.parametrize(
