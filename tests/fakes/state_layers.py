@@ -10,6 +10,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
+from baton_worker.attention.backend import DevicePlan
 from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.mixer import Carrying
@@ -22,6 +23,12 @@ def empty(settings: spec.Recurrent, num_pages: int, page_size: int) -> Snapshots
     return Snapshots(tokens, torch.zeros(num_pages, *settings.state))
 
 
+def planned(layer: Carrying, batch: AttentionBatch) -> Any:
+    """What the layer reads of a step."""
+    plan = layer.backend.plan(batch, layer.call)
+    return plan.compute() if isinstance(plan, DevicePlan) else plan
+
+
 def run(
     layer: Carrying, texts: list[Tensor], starts: list[int], tables: Any, pages: Snapshots
 ) -> tuple[Tensor, ...]:
@@ -29,9 +36,7 @@ def run(
     counts = [len(text) for text in texts]
     device = pages.tokens.device
     batch = AttentionBatch.build(counts, starts, tables, pages.tokens.shape[1], device)
-    step = ForwardContext(
-        batch.slot_mapping, {}, {layer.call: layer.backend.plan(batch, layer.call)}
-    )
+    step = ForwardContext(batch.slot_mapping, {}, {layer.call: planned(layer, batch)})
     with torch.inference_mode():
         out: Tensor = layer(torch.cat(texts), step, pages, None)
     return out.split(counts)

@@ -52,7 +52,7 @@ class StateStep:
         return Fading(*(part[pages] for part in self._fading))
 
     def walked(self, kernel: Walker, kept: Snapshots) -> Tensor:
-        """The outputs of a kernel on a GPU."""
+        """The outputs of a kernel of chains."""
         chains = self.segments.chains
         return kernel.walk(kept, self.query, chains, self.fading(chains.pages))
 

@@ -57,6 +57,10 @@ TAPED = {
     "GptOssForCausalLM": "experts whose gate has limits, sinks",
     "Qwen3MoeForCausalLM": "experts by a softmax",
     "Glm4MoeForCausalLM": "experts by a sigmoid, with a correction; shared ones",
+    "Qwen3_5ForCausalLM": "delta nets, gates of attention",
+    "BambaForCausalLM": "Mamba-2 beside attention",
+    "Lfm2ForCausalLM": "short convolutions",
+    "FalconMambaForCausalLM": "Mamba with norms of what is selected",
 }
 RAGGED = [
     PROMPTS,

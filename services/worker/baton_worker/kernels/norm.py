@@ -31,7 +31,8 @@ class _GatedNorm(ctypes.Structure):
 
     _fields_ = (
         ("weight", ctypes.c_void_p),
-        *((name, ctypes.c_int64) for name in ("size", "groups", "bytes", "gate_first", "shared")),
+        *((name, ctypes.c_int64) for name in ("size", "groups", "bytes", "gate_first")),
+        *((name, ctypes.c_int64) for name in ("shared", "silu")),
         ("eps", ctypes.c_float),
     )
 
@@ -42,6 +43,7 @@ class CpuGatedNorm:
     Args:
         weight: [size], or [size / groups] where it is one for all parts.
         groups: parts that are normed each by itself.
+        silu: the activation of the gate; otherwise a sigmoid.
         dtype: of gates and of the result, float32 or bfloat16; x is float32.
     """
 
@@ -53,12 +55,13 @@ class CpuGatedNorm:
         groups: int,
         eps: float,
         gate_first: bool,
+        silu: bool,
         dtype: torch.dtype,
     ) -> None:
         self._weight, self._size, self._dtype = weight.detach().float(), size, dtype
         shared = len(weight) != size
         self._norm = _GatedNorm(
-            self._weight.data_ptr(), size, groups, dtype.itemsize, gate_first, shared, eps
+            self._weight.data_ptr(), size, groups, dtype.itemsize, gate_first, shared, silu, eps
         )
         kernels = library("norm")
         assert kernels is not None, "refuses() was not asked"

@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from baton_worker.kernels.cpu.activation import activation_kernel
+from baton_worker.kernels.cpu.activation import activation_kernel, gate_kernel
 
 LANES = 64
 """Values per iteration of torch's CPU loops: two of its widest vectors at its narrowest float."""
@@ -61,3 +61,11 @@ RELU2 = activation_kernel("relu2", lambda x: F.relu(x).square())
 exp = in_lanes(torch.exp)
 exp2 = in_lanes(torch.exp2)
 softplus = in_lanes(F.softplus)
+gated_silu = gate_kernel("silu", lambda x, gate: (x * SILU(gate.float())).to(gate.dtype))
+gated_sigmoid = gate_kernel(
+    "sigmoid",
+    lambda x, gate: (
+        torch.unflatten(x, 1, (gate.shape[1], -1)).mul(sigmoid(gate)[..., None]).flatten(1)
+    ),
+)
+product = gate_kernel(None, torch.mul)

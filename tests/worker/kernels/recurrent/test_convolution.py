@@ -21,6 +21,7 @@ from baton_worker.kernels.recurrent.convolution import (
     PlainConvolution,
     Weights,
     choose,
+    put,
 )
 from baton_worker.layers import invariant
 from baton_worker.layers.ssm.short_conv import Earlier
@@ -84,8 +85,15 @@ def test_a_text_in_chunks_is_convolved_and_kept(
         pages = memory[:, 9:].unflatten(1, (4, 1, 1, width))
         kernel: Kernel = kind(weights, Places(first, tail, at), activation, dtype)
         table = [7, 1, 5, 0, 3, 2]
+        # A part of the tail may come by itself.
+        begin, rest = x.tensor_split((channels + tail // 2,), dim=1)
         parts = [
-            kernel(x[a : a + chunk], before(len(x[a : a + chunk]), a, table, 4, taps), pages)
+            kernel(
+                begin[a : a + chunk],
+                before(len(x[a : a + chunk]), a, table, 4, taps),
+                pages,
+                rest[a : a + chunk],
+            )
             for a in range(0, 23, chunk)
         ]
         whole = expected(x[:, :channels], weights, activation)
@@ -129,3 +137,15 @@ def test_the_twin_serves_where_the_kernel_does_not() -> None:
     assert "no torch.float16" in str(CpuConvolution.refuses(weights, SILU, torch.float16))
     away = Weights(torch.zeros(3, 8, device="meta"), None)
     assert "not on the CPU" in str(CpuConvolution.refuses(away, SILU, torch.float32))
+
+
+def test_parts_are_put_side_by_side() -> None:
+    """Into pages that are parts of something larger."""
+    for dtype in DTYPES:
+        pages = torch.zeros(3, 4, 1, 1, 12, dtype=dtype)
+        part, other = torch.randn(5, 9).to(dtype)[:, 2:6], torch.randn(5, 3).to(dtype)
+        slots = torch.tensor([9, 0, 3, 11, 4])
+        put(pages[..., 5:], slots, part, other)
+        rows = pages.view(12, 12)
+        assert rows[slots, 5:12].equal(torch.cat((part, other), 1)) and not rows[:, :5].any()
+        assert not rows[[1, 2, 5, 6, 7, 8, 10]].any()

@@ -11,6 +11,7 @@ from torch import Tensor
 
 from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
+    Chains,
     CpuStates,
     Fading,
     PlainStates,
@@ -48,7 +49,31 @@ def kind(request: pytest.FixtureRequest) -> Any:
         return lambda shape, dtype: PlainStates(shape)
     if (reason := CpuStates.refuses(torch.float32, CPU)) is not None:
         pytest.skip(reason)
-    return CpuStates
+    return Walked
+
+
+class Walked:
+    """The kernel in C++ with the methods of the twin."""
+
+    def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
+        self._kernel = CpuStates(shape, dtype)
+
+    def carry(self, pages: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
+        """Each page is a sequence with the one that begins behind it."""
+        twice = Fading(*(part.repeat_interleave(2, 0) for part in fading))
+        starts = torch.arange(0, 2 * len(before), 2)
+        firsts = torch.tensor([pages.tokens.shape[1], 0]).repeat(len(before))
+        begins = torch.zeros(2 * len(before) + 1, dtype=torch.int64)
+        numbers = torch.stack((before, begun), 1).flatten()
+        chains = Chains(starts, starts + 2, numbers, firsts, begins)
+        query = torch.empty(0, self._kernel._shape.groups, self._kernel._shape.key_dim)
+        self._kernel.walk(pages, query, chains, twice)
+
+    def read(self, pages: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
+        """Each block is a sequence."""
+        starts = torch.arange(len(blocks.pages))
+        chains = Chains(starts, starts + 1, blocks.pages, blocks.firsts, blocks.begins)
+        return self._kernel.walk(pages, query, chains, fading)
 
 
 def snapshots(shape: Shape, page_size: int, dtype: torch.dtype, num_pages: int = 6) -> Snapshots:

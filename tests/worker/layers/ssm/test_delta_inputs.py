@@ -26,8 +26,9 @@ def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: Build
     w, x = fill(layer), torch.randn(7, 10)
     found: Inputs = layer(x)
     roles = (*ROLES, "strength", "decay")
-    brought = torch.cat([x @ w[f"delta_{role}.weight"].T for role in roles], dim=-1)
-    torch.testing.assert_close(found, Inputs(brought, x @ w["delta_gate.weight"].T))
+    wanted = torch.cat([x @ w[f"delta_{role}.weight"].T for role in roles], dim=-1)
+    torch.testing.assert_close(torch.cat((found.mixed, *found.rates), dim=-1), wanted)
+    torch.testing.assert_close(found.gate, x @ w["delta_gate.weight"].T)
     assert len(w) == 6 and w["delta_decay.weight"].shape == (4, 10)
 
 
@@ -46,7 +47,9 @@ def test_kimis_gate_and_decays_come_through_a_few_channels(site: BuildContext) -
         x @ w[f"delta_{role}_down.weight"].T @ w[f"delta_{role}.weight"].T
         for role in ("gate", "decay")
     )
-    torch.testing.assert_close(found, Inputs(torch.cat((*early, decay), dim=-1), gate))
+    wanted = torch.cat((*early, decay), dim=-1)
+    torch.testing.assert_close(torch.cat((found.mixed, *found.rates), dim=-1), wanted)
+    torch.testing.assert_close(found.gate, gate)
     assert w["delta_decay_down.weight"].shape == (5, 10)
     assert w["delta_decay.weight"].shape == (32, 5)
 

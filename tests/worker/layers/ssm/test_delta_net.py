@@ -136,7 +136,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(
     layer, _ = made(settings, replace(site, dtype=dtype))
     width = settings.convolved + settings.num_heads + settings.decays
     brought = torch.randn(72, width).to(dtype)
-    layer.inputs = Instead(lambda at: Inputs(brought[at], at))
+    layer.inputs = Instead(lambda at: Inputs(brought[at], (), at))
     layer.norm, layer.output = Instead(lambda seen, _: seen), Instead(lambda seen, _: seen)
     results = list[Tensor]()
     for cut in (0, 1, 16, 33, 69):

@@ -14,7 +14,7 @@ from baton_worker.kernels.recurrent.delta import CpuDelta
 from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.delta_inputs import Decays
-from baton_worker.layers.ssm.delta_scan import Blockwise, Compiled, walk
+from baton_worker.layers.ssm.delta_scan import Blockwise, OnCpu, walk
 from baton_worker.layers.ssm.page_segments import Cut
 from tests.fakes.random_weights import fill
 
@@ -46,7 +46,7 @@ def test_both_find_the_same(
     )
     results = list[tuple[Tensor, Tensor]]()
     scan = walk(settings, decays, replace(site, dtype=dtype))
-    assert isinstance(scan, Compiled)
+    assert isinstance(scan, OnCpu)
     for form in (scan, Blockwise(settings, decays)):
         pages = Snapshots(tokens, states.clone())
         results.append((form(pages, query, segments), pages.states))

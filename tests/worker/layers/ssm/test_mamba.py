@@ -20,6 +20,7 @@ from tests.fakes.random_weights import fill
 from tests.fakes.state_layers import (
     empty,
     in_chunks,
+    planned,
     ragged,
     run,
 )
@@ -120,7 +121,7 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, page_size: i
             more = torch.randn(2 * len(others), inputs.shape[1])
             new = torch.cat((inputs[begin:end], more))
             scatter(new[:, None, None], batch.slot_mapping, pages.tokens)
-            walks = layer.backend.plan(batch, layer.call)
+            walks = planned(layer, batch)
             reads = torch.cat((read[begin:end], torch.randn(len(more), 7)))
             parts.append(layer._scan(pages, reads, walks)[: end - begin])
         results.append(torch.cat(parts))

@@ -15,6 +15,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.ssm.short_conv import Reach, ShortConv
 from tests.fakes.random_weights import fill
+from tests.fakes.state_layers import planned
 
 pytestmark = pytest.mark.usefixtures("seeded")
 CPU = torch.device("cpu")
@@ -43,9 +44,7 @@ def whole(x: Tensor, w: Weights) -> Tensor:
 
 def run(layer: ShortConv, x: Tensor, pages: Tensor, start: int, table: list[int]) -> Tensor:
     batch = AttentionBatch.build([len(x)], [start], [table], pages.shape[1], CPU)
-    step = ForwardContext(
-        batch.slot_mapping, {}, {layer.call: layer.backend.plan(batch, layer.call)}
-    )
+    step = ForwardContext(batch.slot_mapping, {}, {layer.call: planned(layer, batch)})
     with torch.inference_mode():
         out: Tensor = layer(x, step, pages, None)
     return out

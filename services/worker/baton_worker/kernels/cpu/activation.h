@@ -25,8 +25,6 @@ inline Vec from_limit(Vec tested, Vec limit, Vec x, Vec y) {
     return add(zero_below(tested, limit, x), sub(y, zero_below(tested, limit, y)));
 }
 
-inline Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(negated(x)))); }
-
 // x times the logistic function of 1.702 x.
 inline Vec quick_gelu(Vec x) { return div(x, add(set1(1.0f), exp(mul(x, set1(-1.702f))))); }
 

@@ -1,7 +1,8 @@
-"""Activations of feed-forwards in C++, value by value."""
+"""Activations and gates in C++, value by value."""
 
 from __future__ import annotations
 
+import ctypes
 from collections.abc import Callable
 from functools import cache
 
@@ -9,7 +10,7 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 
 _NAMES = ("gelu_tanh", "quick_gelu", "gelu", "silu", "sigmoid", "tanh", "relu", "relu2")
 """As `activation.h` numbers them."""
@@ -47,3 +48,41 @@ def activation_kernel(name: str, twin: Callable[[Tensor], Tensor]) -> Callable[[
 def _kernel() -> Kernel | None:
     kernels = library("activation")
     return None if kernels is None else Kernel(kernels.baton_activate, 5, tokens=3)
+
+
+class _Gating(ctypes.Structure):
+    """`baton::Gating` of activation.cpp."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in ("activation", "x_bytes", "bytes", "width", "each", "x_stride", "gate_stride")
+    )
+
+
+def gate_kernel(
+    activation: str | None, twin: Callable[[Tensor, Tensor], Tensor]
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The product of x [T, width], float32 or of the dtype of the gate, and the activation of gates
+    [T, width / n], each of which n channels share: rounded once to the dtype of the gate. On a CPU
+    in C++, elsewhere `twin`. None: the gate as it is."""
+    number = -1 if activation is None else _NAMES.index(activation)
+
+    def gated(x: Tensor, gate: Tensor) -> Tensor:
+        if x.device.type != "cpu" or gate.dtype not in _DTYPES or (run := _gate_kernel()) is None:
+            return twin(x, gate)
+        assert x.dtype in (gate.dtype, torch.float32) and x.shape[1] % gate.shape[1] == 0
+        x, gate = (part if part.stride(1) == 1 else part.contiguous() for part in (x, gate))
+        (rows, width), each = x.shape, x.shape[1] // gate.shape[1]
+        sizes = x.dtype.itemsize, gate.dtype.itemsize, width, each
+        how = structure(_Gating, number, *sizes, x.stride(0), gate.stride(0))
+        y = torch.empty(x.shape, dtype=gate.dtype)
+        run(how, x, gate, rows, y)
+        return y
+
+    return gated
+
+
+@cache
+def _gate_kernel() -> Kernel | None:
+    kernels = library("activation")
+    return None if kernels is None else Kernel(kernels.baton_gate, 5, tokens=3)

@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, TypeAlias
 
 import numpy as np
@@ -90,6 +91,17 @@ class Kernel:
         else:
             values = tuple(number or 0 for number in numbers)
             _listener.take(Call(self.address, self._at, self._rows, values))
+
+
+def structure(kind: type[ctypes.Structure], *fields: float | None) -> int:
+    """Address of a structure with these fields, an argument of a kernel. It is never freed, since
+    recorded calls keep its address."""
+    return ctypes.addressof(_structure(kind, fields))
+
+
+@cache
+def _structure(kind: type[ctypes.Structure], fields: tuple[float | None, ...]) -> ctypes.Structure:
+    return kind(*fields)
 
 
 @contextmanager

@@ -5,7 +5,7 @@
 
 namespace baton {
 
-// Mirrored in kernels/ssm_states.py.
+// Mirrored in kernels/recurrent/ssm_states.py.
 struct Chains {
     const int64_t* starts;  // [sequences]: of each its first page
     const int64_t* stops;   // [sequences]: of each the end of its pages

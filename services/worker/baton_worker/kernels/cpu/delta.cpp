@@ -21,19 +21,33 @@ namespace {
 constexpr int64_t kBlockTokens = 16;
 constexpr float kNormFloor = 1e-6f;  // added to the square of a length
 
-// Mirrored in kernels/delta.py.
-struct Delta {
-    const void* tokens;     // of pages, what each of their tokens has left
+// Mirrored in kernels/recurrent/delta.py.
+struct Layout {
+    const void* tokens;  // of pages, what each of their tokens has left
     float* states;
-    const float* strength;  // [entries, page_size, heads]
-    const float* decay;     // [entries, page_size, heads, channels], logarithms
-    const float* query;     // [queries, key_heads, key_dim]
-    float* out;             // [queries, heads, value_dim]
     int64_t page, token, state;  // strides: of pages, of their tokens, of pages' states
     int64_t key, value;          // where in a row they begin
     int64_t heads, key_heads, key_dim, value_dim;
     int64_t channels;  // of a decay: 1, or key_dim
     int64_t page_size, bytes;
+    int64_t query_stride, query_bytes;
+};
+
+struct Delta : Layout {
+    const float* strength;  // [entries, page_size, heads]
+    const float* decay;     // [entries, page_size, heads, channels], logarithms
+    const void* query;      // [queries, query_stride], of which key_heads * key_dim are read
+    float* out;             // [queries, heads, value_dim]
+};
+
+// Mirrored in kernels/recurrent/delta.py.
+struct Gates {
+    const void* tokens;       // of pages, what each of their tokens has left
+    const float *log_rates;   // [heads]
+    const float *bias;        // [heads * channels]
+    int64_t page, token, at;  // strides of pages and of their tokens; where in a row gates begin
+    int64_t heads, channels, page_size, bytes;
+    float strongest;          // strength
 };
 
 // Rows, `Count` at a time, times a state [key_dim, value_dim], `Wide` vectors of it at a time. A
@@ -74,7 +88,7 @@ class Block {
   public:
     // Tokens `begin` to `end` of an entry of `chains`; those from `first_new` on have queries.
     void read(const Delta& params, int64_t page, int64_t entry, int64_t head, int64_t begin,
-              int64_t end, const float* query, int64_t first_new) {
+              int64_t end, int64_t first_query, int64_t first_new) {
         head_ = head, begin_ = begin, count_ = end - begin;
         first_ = std::max(first_new, begin) - begin;
         shape(params);
@@ -89,9 +103,9 @@ class Block {
         }
         const float length = 1.0f / std::sqrt(static_cast<float>(params.key_dim));
         for (int64_t t = first_; t < count_; t++) {
-            const int64_t query_index = begin + t - first_new;
-            const int64_t row = query_index * params.key_heads + key_head;
-            queries_.read(t - first_, query + row * params.key_dim, params.key_dim);
+            const int64_t row = first_query + begin + t - first_new;
+            read_row(queries_, t - first_, params.query, params.query_bytes,
+                     row * params.query_stride + key_head * params.key_dim, params.key_dim);
             normalise(queries_[t - first_], length);
         }
     }
@@ -250,11 +264,10 @@ void scan_head(const Delta& params, const Chains& chains, int64_t row, int64_t h
     for (int64_t entry = chains.starts[row]; entry <= last; entry++) {
         const int64_t first = chains.firsts[entry], begin = chains.begins[entry];
         const int64_t end = first + chains.begins[entry + 1] - begin;
-        const float* query = params.query + begin * params.key_heads * params.key_dim;
         const float* state = state_of(entry);
         for (int64_t t = 0; t < end; t += kBlockTokens) {
             const int64_t block_end = std::min(t + kBlockTokens, end);
-            block.read(params, chains.pages[entry], entry, head, t, block_end, query, first);
+            block.read(params, chains.pages[entry], entry, head, t, block_end, begin, first);
             const int64_t first_query = begin + std::max(t, first) - first;
             const int64_t out_row = first_query * params.heads + head;
             block.solve(params, state, params.out + out_row * params.value_dim);
@@ -279,13 +292,75 @@ void scan_all(const Delta& params, const Chains& chains, int64_t rows) {
     }, Pieces::kUneven);
 }
 
+// The strengths and decays of the first `count` tokens of an entry of `chains`.
+template <class T>
+void read_gates(const Gates& params, int64_t page, int64_t entry, int64_t count,
+                const float* rates, float* strength, float* decay) {
+    const int64_t decays = params.heads * params.channels;
+    for (int64_t t = 0; t < count; t++) {
+        const T* row = static_cast<const T*>(params.tokens) + page * params.page +
+                       t * params.token + params.at;
+        const int64_t token = entry * params.page_size + t;
+        for (int64_t h = 0; h < params.heads; h += kWidth) {
+            const int lanes = static_cast<int>(params.heads - h);
+            const Vec opened = sigmoid(load_some(row + h, lanes));
+            store_some(strength + token * params.heads + h,
+                       mul(set1(params.strongest), opened), lanes);
+        }
+        for (int64_t c = 0; c < decays; c += kWidth) {
+            const int lanes = static_cast<int>(decays - c);
+            const Vec raw = load_some(row + params.heads + c, lanes);
+            const Vec step = softplus(add(raw, load_some(params.bias + c, lanes)));
+            store_some(decay + token * decays + c, mul(load_some(rates + c, lanes), step), lanes);
+        }
+    }
+}
+
+template <class T>
+void read_all_gates(const Gates& params, const Chains& chains, int64_t rows, float* strength,
+                    float* decay) {
+    if (!rows) return;
+    const int64_t decays = params.heads * params.channels;
+    std::vector<float> rates(decays);  // negative: of logarithms
+    for (int64_t c = 0; c < decays; c++) rates[c] = -exp_of(params.log_rates[c / params.channels]);
+    const int64_t first = chains.starts[0], entries = chains.stops[rows - 1] - first;
+    const bool worth = entries * params.page_size * decays >= kWorthThreads;
+    share(worth, entries, [&](int64_t begin, int64_t end) {
+        for (int64_t entry = first + begin; entry < first + end; entry++) {
+            if (chains.firsts[entry] < 0) continue;  // of no row
+            const int64_t count =
+                chains.firsts[entry] + chains.begins[entry + 1] - chains.begins[entry];
+            read_gates<T>(params, chains.pages[entry], entry, count, rates.data(), strength,
+                          decay);
+        }
+    });
+}
+
 }  // namespace
 }  // namespace baton
 
 // Each sequence of `chains`: what its queries find, and the states of all its pages but the first.
-extern "C" void baton_delta(const baton::Delta* params, const baton::Chains* chains, int64_t rows) {
-    if (params->bytes == 4)
-        baton::scan_all<float>(*params, *chains, rows);
+extern "C" void baton_delta(const baton::Layout* layout, int64_t rows, const int64_t* starts,
+                            const int64_t* stops, const int64_t* pages, const int64_t* firsts,
+                            const int64_t* begins, const float* strength, const float* decay,
+                            const void* query, float* out) {
+    const baton::Chains chains{starts, stops, pages, firsts, begins};
+    const baton::Delta params{*layout, strength, decay, query, out};
+    if (params.bytes == 4)
+        baton::scan_all<float>(params, chains, rows);
     else
-        baton::scan_all<baton::Bf16>(*params, *chains, rows);
+        baton::scan_all<baton::Bf16>(params, chains, rows);
+}
+
+// strength [entries, page_size, heads] and decay [entries, page_size, heads, channels] of tokens that
+// there are.
+extern "C" void baton_delta_gates(const baton::Gates* params, int64_t rows, const int64_t* starts,
+                                  const int64_t* stops, const int64_t* pages,
+                                  const int64_t* firsts, const int64_t* begins, float* strength,
+                                  float* decay) {
+    const baton::Chains chains{starts, stops, pages, firsts, begins};
+    if (params->bytes == 4)
+        baton::read_all_gates<float>(*params, chains, rows, strength, decay);
+    else
+        baton::read_all_gates<baton::Bf16>(*params, chains, rows, strength, decay);
 }

@@ -41,16 +41,18 @@ void norm(const Norm& how, const T* x, int64_t rows, const T* residual, T* y) {
 // Mirrored in kernels/norm.py.
 struct GatedNorm {
     const float* weight;  // [size], or of one part where it is `shared`
-    int64_t size, groups, bytes, gate_first, shared;
+    int64_t size, groups, bytes, gate_first, shared, silu;
     float eps;
 };
 
-// What silu(gate) lets through, part by part; x and y may be one.
+// x times silu(gate) or sigmoid(gate); x and y may be one.
 template <class T>
-void gate_row(const float* x, const T* gate, int64_t size, float* y) {
+void gate_row(const float* x, const T* gate, int64_t size, bool with_silu, float* y) {
     for (int64_t i = 0; i < size; i += kWidth) {
         const int some = static_cast<int>(size - i);
-        store_some(y + i, mul(load_some(x + i, some), silu(load_some(gate + i, some))), some);
+        const Vec raw = load_some(gate + i, some);
+        const Vec factor = with_silu ? silu(raw) : sigmoid(raw);
+        store_some(y + i, mul(load_some(x + i, some), factor), some);
     }
 }
 
@@ -58,7 +60,7 @@ template <class T>
 void gated_row(const GatedNorm& how, const float* x, const T* gate, float* row, T* y) {
     const int64_t size = how.size / how.groups;
     if (how.gate_first) {
-        gate_row(x, gate, how.size, row);
+        gate_row(x, gate, how.size, how.silu, row);
         x = row;
     }
     for (int64_t part = 0; part < how.groups; part++) {
@@ -66,7 +68,7 @@ void gated_row(const GatedNorm& how, const float* x, const T* gate, float* row, 
         norm_row(x + part * size, weight, nullptr, how.eps, false, static_cast<int>(size),
                  row + part * size);
     }
-    if (!how.gate_first) gate_row(row, gate, how.size, row);
+    if (!how.gate_first) gate_row(row, gate, how.size, how.silu, row);
     for (int64_t i = 0; i < how.size; i += kWidth) {
         const int some = static_cast<int>(how.size - i);
         store_some(y + i, load_some(row + i, some), some);

@@ -39,6 +39,15 @@ class Rows {
     int64_t width_ = 0;
 };
 
+// Read a row of numbers of 2 or 4 bytes each, `at` so many of them.
+inline void read_row(Rows& rows, int64_t row, const void* from, int64_t bytes, int64_t at,
+                     int64_t count) {
+    if (bytes == 4)
+        rows.read(row, static_cast<const float*>(from) + at, count);
+    else
+        rows.read(row, static_cast<const Bf16*>(from) + at, count);
+}
+
 inline float exp_of(float x) {
     float lanes[kWidth];
     store(lanes, exp(set1(x)));

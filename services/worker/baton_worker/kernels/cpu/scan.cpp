@@ -17,17 +17,21 @@ namespace {
 
 constexpr int64_t kChannels = 4 * kWidth;  // of a thread at a time
 
-// Mirrored in kernels/scan.py.
-struct Scan {
+// Mirrored in kernels/recurrent/scan.py.
+struct Layout {
     const void* tokens;  // of pages: inputs, time steps, how states are written
     float* states;       // of pages, [state_size, channels]
     const float* rates;  // [state_size, channels], halvings
     const float* bias;   // [channels], of time steps
-    const float* read;   // [queries, state_size]
-    float* out;          // [queries, channels]
     int64_t page, token, state;  // strides: of pages, of their tokens, of pages' states
     int64_t input;               // where in a row inputs begin
     int64_t channels, state_size, page_size, bytes;
+    int64_t read_stride, read_bytes;
+};
+
+struct Scan : Layout {
+    const void* read;  // [queries, read_stride], of which state_size are read
+    float* out;        // [queries, channels]
 };
 
 // What a vector of channels has come to.
@@ -78,7 +82,7 @@ class State {
 // Some channels of one sequence.
 template <class T>
 void scan_channels(const Scan& params, const Chains& chains, int64_t row, int64_t channel) {
-    static thread_local Rows writes;
+    static thread_local Rows writes, reads;
     std::vector<State> states;
     const int64_t end = std::min(channel + kChannels, params.channels);
     for (int64_t c = channel; c < end; c += kWidth) states.emplace_back(params, c);
@@ -91,11 +95,15 @@ void scan_channels(const Scan& params, const Chains& chains, int64_t row, int64_
         writes.shape(count, params.state_size);
         for (int64_t t = 0; t < count; t++)
             writes.read(t, tokens + t * params.token + 2 * params.channels, params.state_size);
+        reads.shape(count, params.state_size);
+        for (int64_t t = first; t < count; t++)
+            read_row(reads, t, params.read, params.read_bytes,
+                     (begin + t - first) * params.read_stride, params.state_size);
         for (State& state : states) {
             if (entry == chains.starts[row]) state.load_from(params.states + page * params.state);
             for (int64_t t = 0; t < count; t++) {
                 const int64_t query = begin + t - first;
-                const float* read = t < first ? nullptr : params.read + query * params.state_size;
+                const float* read = t < first ? nullptr : reads[t];
                 state.advance(tokens + t * params.token, writes[t], read,
                               params.out + std::max(begin, query) * params.channels);
             }
@@ -121,9 +129,13 @@ void scan_all(const Scan& params, const Chains& chains, int64_t rows) {
 }  // namespace baton
 
 // Each sequence of `chains`: what its queries find, and the states of all its pages but the first.
-extern "C" void baton_scan(const baton::Scan* params, const baton::Chains* chains, int64_t rows) {
-    if (params->bytes == 4)
-        baton::scan_all<float>(*params, *chains, rows);
+extern "C" void baton_scan(const baton::Layout* layout, int64_t rows, const int64_t* starts,
+                           const int64_t* stops, const int64_t* pages, const int64_t* firsts,
+                           const int64_t* begins, const void* read, float* out) {
+    const baton::Chains chains{starts, stops, pages, firsts, begins};
+    const baton::Scan params{*layout, read, out};
+    if (params.bytes == 4)
+        baton::scan_all<float>(params, chains, rows);
     else
-        baton::scan_all<baton::Bf16>(*params, *chains, rows);
+        baton::scan_all<baton::Bf16>(params, chains, rows);
 }

@@ -366,6 +366,9 @@ inline Vec softplus(Vec x) {
     return fma(add(s, s), p, max(zero(), x));
 }
 
+// The logistic function.
+inline Vec sigmoid(Vec x) { return div(set1(1.0f), add(set1(1.0f), exp(sub(zero(), x)))); }
+
 // x times the logistic function of x.
 inline Vec silu(Vec x) { return div(x, add(set1(1.0f), exp(sub(zero(), x)))); }
 

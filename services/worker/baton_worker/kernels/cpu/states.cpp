@@ -7,13 +7,14 @@
 #include <cstdint>
 #include <vector>
 
+#include "chains.h"
 #include "rows.h"
 #include "team.h"
 
 namespace baton {
 namespace {
 
-// Mirrored in kernels/ssm_states.py.
+// Mirrored in kernels/recurrent/ssm_states.py.
 struct States {
     const void* tokens;  // of pages, what each of their tokens has left
     float* states;
@@ -21,6 +22,25 @@ struct States {
     int64_t key, value;               // where in a row they begin
     int64_t heads, groups, key_dim, value_dim, page_size;
     int64_t bytes;
+    int64_t query_stride, query_bytes;
+};
+
+// Of a step; entries are those of `chains`.
+struct Step {
+    const void* query;        // [queries, query_stride], of which groups * key_dim are read
+    const float* log_decays;  // [entries, heads, page_size]
+    const float* weight;      // [entries, heads, page_size]
+    float* out;               // [queries, heads, value_dim]
+};
+
+// Mirrored in kernels/recurrent/ssm_states.py.
+struct Fading {
+    const void* tokens;      // of pages, what each of their tokens has left
+    const float* log_rates;  // [heads]
+    const float* bias;       // [heads]
+    int64_t page, token, at;  // strides of pages and of their tokens; where in a row steps begin
+    int64_t heads, page_size, bytes;
+    float least, most;  // of a step
 };
 
 // Keys and values of one head in the first `count` tokens of a page.
@@ -131,14 +151,16 @@ void read_queries(const States& params, const Rows& keys, const Rows& values, co
 // What the tokens of one block and head read: `count` queries from token `first` of the page on.
 template <class T>
 void read(const States& params, int64_t page, int64_t head, int64_t first, int64_t count,
-          const float* query, const float* log_decays, const float* weight, float* out) {
+          const void* query, int64_t first_query, const float* log_decays, const float* weight,
+          float* out) {
     static thread_local Head<T> rows;
     static thread_local Rows queries;
     rows.read(params, page, head, first + count);
     queries.shape(count, params.key_dim);
     const int64_t group = head / (params.heads / params.groups);
     for (int64_t i = 0; i < count; i++)
-        queries.read(i, query + (i * params.groups + group) * params.key_dim, params.key_dim);
+        read_row(queries, i, query, params.query_bytes,
+                 (first_query + i) * params.query_stride + group * params.key_dim, params.key_dim);
     const float* state =
         params.states + page * params.state + head * params.key_dim * params.value_dim;
     const int64_t stride = params.heads * params.value_dim;
@@ -152,59 +174,127 @@ void read(const States& params, int64_t page, int64_t head, int64_t first, int64
                            log_decays, weight, out + i * stride, stride);
 }
 
-// body(item, head) for all heads of all items, on several threads where that pays.
-template <class Body>
-void each_head(const States& params, int64_t items, int64_t tokens, const Body& body) {
-    const int64_t work = tokens * params.heads * params.key_dim * params.value_dim;
-    share(work >= kWorthThreads, items * params.heads, [&](int64_t begin, int64_t end) {
+// One head of one sequence.
+template <class T>
+void walk(const States& params, const Chains& chains, const Step& step, int64_t row,
+          int64_t head) {
+    const int64_t last = chains.stops[row] - 1, width = params.heads * params.value_dim;
+    for (int64_t entry = chains.starts[row]; entry <= last; entry++) {
+        const int64_t page = chains.pages[entry], begin = chains.begins[entry];
+        const int64_t count = chains.begins[entry + 1] - begin;
+        const int64_t at = (entry * params.heads + head) * params.page_size;
+        const float *log_decays = step.log_decays + at, *weight = step.weight + at;
+        if (count)
+            read<T>(params, page, head, chains.firsts[entry], count, step.query, begin, log_decays,
+                    weight, step.out + begin * width);
+        if (entry < last)
+            carry<T>(params, page, head, log_decays, weight,
+                     params.states + chains.pages[entry + 1] * params.state);
+    }
+}
+
+template <class T>
+void walk_all(const States& params, const Chains& chains, int64_t rows, const Step& step) {
+    if (!rows) return;
+    const int64_t entries = chains.stops[rows - 1] - chains.starts[0];
+    const int64_t work = entries * params.heads * params.key_dim * params.value_dim;
+    share(work >= kWorthThreads, rows * params.heads, [&](int64_t begin, int64_t end) {
         for (int64_t task = begin; task < end; task++)
-            body(task / params.heads, task % params.heads);
+            walk<T>(params, chains, step, task / params.heads, task % params.heads);
     }, Pieces::kUneven);
 }
 
+// The decays and weights of the first `count` tokens of an entry of `chains`.
 template <class T>
-void carry_all(const States& params, int64_t count, const int64_t* from_page,
-               const int64_t* to_page, const float* log_decays, const float* weight) {
-    each_head(params, count, count * params.page_size, [&](int64_t item, int64_t head) {
-        const int64_t at = (item * params.heads + head) * params.page_size;
-        carry<T>(params, from_page[item], head, log_decays + at, weight + at,
-                 params.states + to_page[item] * params.state);
-    });
+void read_fading(const Fading& params, int64_t page, int64_t entry, int64_t count,
+                 float* log_decays, float* weight) {
+    for (int64_t h = 0; h < params.heads; h += kWidth) {
+        const int lanes = static_cast<int>(params.heads - h);
+        const Vec rate = exp(load_some(params.log_rates + h, lanes));
+        const Vec bias = load_some(params.bias + h, lanes);
+        Vec total = zero();
+        for (int64_t t = 0; t < count; t++) {
+            const T* row = static_cast<const T*>(params.tokens) + page * params.page +
+                           t * params.token + params.at;
+            const Vec raw = softplus(add(load_some(row + h, lanes), bias));
+            const Vec step = max(set1(params.least), min(set1(params.most), raw));
+            total = sub(total, mul(step, rate));
+            float steps[kWidth], totals[kWidth];
+            store(steps, step), store(totals, total);
+            for (int i = 0; i < std::min(lanes, kWidth); i++) {
+                const int64_t to = (entry * params.heads + h + i) * params.page_size + t;
+                weight[to] = steps[i], log_decays[to] = totals[i];
+            }
+        }
+    }
 }
 
 template <class T>
-void read_all(const States& params, int64_t count, const int64_t* pages, const int64_t* begins,
-              const int64_t* firsts, const float* query, const float* log_decays,
-              const float* weight, float* out) {
-    each_head(params, count, begins[count], [&](int64_t item, int64_t head) {
-        const int64_t at = (item * params.heads + head) * params.page_size, begin = begins[item];
-        read<T>(params, pages[item], head, firsts[item], begins[item + 1] - begin,
-                query + begin * params.groups * params.key_dim, log_decays + at, weight + at,
-                out + begin * params.heads * params.value_dim);
+void read_all_fading(const Fading& params, const Chains& chains, int64_t rows, float* log_decays,
+                     float* weight) {
+    for (int64_t row = 0; row < rows; row++) {
+        for (int64_t entry = chains.starts[row]; entry < chains.stops[row]; entry++) {
+            const int64_t count =
+                chains.firsts[entry] + chains.begins[entry + 1] - chains.begins[entry];
+            read_fading<T>(params, chains.pages[entry], entry, count, log_decays, weight);
+        }
+    }
+}
+
+// Add x [rows, stride] times the scale of each head to y [rows, heads * dim].
+template <class T>
+void add_scaled(const T* x, int64_t stride, const float* scales, int64_t heads, int64_t dim,
+                int64_t rows, float* y) {
+    // Heads of one channel have their scales side by side.
+    const int64_t parts = dim == 1 ? 1 : heads, width = dim == 1 ? heads : dim;
+    share(rows * heads * dim >= kWorthThreads, rows, [&](int64_t begin, int64_t end) {
+        for (int64_t part = begin * parts; part < end * parts; part++) {
+            const T* from = x + part / parts * stride + part % parts * width;
+            float* to = y + part * width;
+            for (int64_t i = 0; i < width; i += kWidth) {
+                const int lanes = static_cast<int>(width - i);
+                const Vec scale =
+                    dim == 1 ? load_some(scales + i, lanes) : set1(scales[part % parts]);
+                const Vec scaled = mul(load_some(from + i, lanes), scale);
+                store_some(to + i, add(load_some(to + i, lanes), scaled), lanes);
+            }
+        }
     });
 }
 
 }  // namespace
 }  // namespace baton
 
-// log_decays and weight [count, heads, page_size]; no page is both from_page and to_page.
-extern "C" void baton_carry(const baton::States* params, int64_t count, const int64_t* from_page,
-                            const int64_t* to_page, const float* log_decays, const float* weight) {
+// Each sequence of `chains`: what its queries read, and the states of all its pages but the first.
+extern "C" void baton_states(const baton::States* params, int64_t rows, const int64_t* starts,
+                             const int64_t* stops, const int64_t* pages, const int64_t* firsts,
+                             const int64_t* begins, const void* query, const float* log_decays,
+                             const float* weight, float* out) {
+    const baton::Chains chains{starts, stops, pages, firsts, begins};
+    const baton::Step step{query, log_decays, weight, out};
     if (params->bytes == 4)
-        baton::carry_all<float>(*params, count, from_page, to_page, log_decays, weight);
+        baton::walk_all<float>(*params, chains, rows, step);
     else
-        baton::carry_all<baton::Bf16>(*params, count, from_page, to_page, log_decays, weight);
+        baton::walk_all<baton::Bf16>(*params, chains, rows, step);
 }
 
-// begins [count + 1]: of each block its first query, and how many there are; firsts [count]: which
-// token of its page that is; query [queries, groups, key_dim] and out [queries, heads, value_dim].
-extern "C" void baton_read(const baton::States* params, int64_t count, const int64_t* pages,
-                           const int64_t* begins, const int64_t* firsts, const float* query,
-                           const float* log_decays, const float* weight, float* out) {
+// log_decays and weight [entries, heads, page_size] of tokens that there are.
+extern "C" void baton_fading(const baton::Fading* params, int64_t rows, const int64_t* starts,
+                             const int64_t* stops, const int64_t* pages, const int64_t* firsts,
+                             const int64_t* begins, float* log_decays, float* weight) {
+    const baton::Chains chains{starts, stops, pages, firsts, begins};
     if (params->bytes == 4)
-        baton::read_all<float>(*params, count, pages, begins, firsts, query, log_decays, weight,
-                               out);
+        baton::read_all_fading<float>(*params, chains, rows, log_decays, weight);
     else
-        baton::read_all<baton::Bf16>(*params, count, pages, begins, firsts, query, log_decays,
-                                     weight, out);
+        baton::read_all_fading<baton::Bf16>(*params, chains, rows, log_decays, weight);
+}
+
+// x: `bytes` each, 2 is bfloat16 and 4 is float.
+extern "C" void baton_add_scaled(const void* x, int64_t bytes, int64_t stride,
+                                 const float* scales, int64_t heads, int64_t dim, int64_t rows,
+                                 float* y) {
+    if (bytes == 4)
+        baton::add_scaled(static_cast<const float*>(x), stride, scales, heads, dim, rows, y);
+    else
+        baton::add_scaled(static_cast<const baton::Bf16*>(x), stride, scales, heads, dim, rows, y);
 }

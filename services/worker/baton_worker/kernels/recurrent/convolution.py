@@ -11,6 +11,7 @@ from __future__ import annotations
 import ctypes
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import cache
 from typing import NamedTuple, Protocol
 
 import torch
@@ -18,6 +19,8 @@ from torch import Tensor
 
 from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.call_recorder import Kernel as CpuKernel
+from baton_worker.kernels.cpu.call_recorder import structure
 from baton_worker.kernels.kv_pages import scatter
 
 
@@ -56,9 +59,9 @@ class Before(NamedTuple):
 class Kernel(Protocol):
     """Writes a step's tokens to their pages and convolves them."""
 
-    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
-        """x [T, channels + tail], any row stride, and pages [num_pages, page_size, 1, 1, width] to
-        [T, channels]."""
+    def __call__(self, x: Tensor, before: Before, pages: Tensor, *tail: Tensor) -> Tensor:
+        """x [T, channels and the begin of the tail] and the other parts of the tail [T, any], any
+        row strides, and pages [num_pages, page_size, 1, 1, width] to [T, channels]."""
         ...
 
 
@@ -90,16 +93,21 @@ def choose(weights: Weights, places: Places, activation: Activation, dtype: torc
     return PlainConvolution(weights, places, activation)
 
 
+def joined(x: Tensor, tail: tuple[Tensor, ...]) -> Tensor:
+    """Whole rows of the arguments of a `Kernel`."""
+    return torch.cat((x, *tail), dim=1) if tail else x
+
+
 class PlainConvolution:
     """The torch twin, on any device."""
 
     def __init__(self, weights: Weights, places: Places, activation: Activation) -> None:
         self._weights, self._places, self._activation = weights, places, activation
 
-    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, before: Before, pages: Tensor, *tail: Tensor) -> Tensor:
         """See `Kernel`."""
         taps, bias = self._weights
-        inputs, tail = x.tensor_split((taps.shape[1],), dim=1)
+        inputs, kept = joined(x, tail).tensor_split((taps.shape[1],), dim=1)
         raw = pages[..., : taps.shape[1]]
         scatter(inputs[:, None, None], before.slots, raw)
         total = inputs.float() * taps[-1]
@@ -111,7 +119,7 @@ class PlainConvolution:
         mixed = (total if bias is None else total + bias).to(x.dtype)
         if self._activation.function is not None:
             mixed = self._activation.function(mixed)
-        stored = torch.cat((mixed[:, self._places.first :], tail), dim=1)
+        stored = torch.cat((mixed[:, self._places.first :], kept), dim=1)
         if stored.shape[1]:
             at = self._places.at
             scatter(stored[:, None, None], before.slots, pages[..., at : at + stored.shape[1]])
@@ -125,6 +133,10 @@ def _rows(pages: Tensor, slots: Tensor) -> Tensor:
     return pages[slots // pages.shape[1], slots % pages.shape[1], 0, 0]
 
 
+_MORE = 2
+"""Parts of a tail that do not lie behind the channels; mirrored in convolution.cpp."""
+
+
 class _Convolution(ctypes.Structure):
     """`baton::Convolution` of convolution.cpp."""
 
@@ -133,7 +145,9 @@ class _Convolution(ctypes.Structure):
         ("bias", ctypes.c_void_p),
         ("pages", ctypes.c_void_p),
         *((name, ctypes.c_int64) for name in ("page", "token", "page_size", "channels", "taps")),
-        *((name, ctypes.c_int64) for name in ("tail", "first", "at", "bytes", "silu")),
+        *((name, ctypes.c_int64) for name in ("tail", "first", "at", "bytes", "silu", "stride")),
+        *((f"width_{part}", ctypes.c_int64) for part in range(_MORE)),
+        *((f"stride_{part}", ctypes.c_int64) for part in range(_MORE)),
     )
 
 
@@ -148,10 +162,7 @@ class CpuConvolution:
         self._places, self._silu, self._dtype = places, activation.silu, dtype
         kernels = library("convolution")
         assert kernels is not None, "refuses() was not asked"
-        self._run = kernels.baton_convolve
-        pointers, number = (ctypes.c_void_p,), (ctypes.c_int64,)
-        self._run.argtypes = pointers + number + pointers + number + 4 * pointers
-        self._run.restype = None
+        self._run = CpuKernel(kernels.baton_convolve, 9, tokens=1)
 
     @classmethod
     def refuses(cls, weights: Weights, activation: Activation, dtype: torch.dtype) -> str | None:
@@ -164,24 +175,61 @@ class CpuConvolution:
             return "its activation is none that they have"
         return "the CPU kernels could not be built" if library("convolution") is None else None
 
-    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
-        """See `Kernel`."""
+    def __call__(self, x: Tensor, before: Before, pages: Tensor, *tail: Tensor) -> Tensor:
+        """See `Kernel`; the tail has at most `_MORE` parts beside x."""
         (taps, channels), places = self._taps.shape, self._places
-        assert x.dtype is pages.dtype is self._dtype and x.shape[1] == channels + places.tail
-        assert pages.shape[-1] >= max(channels, places.at + x.shape[1] - places.first)
-        x = x if x.stride(1) == 1 else x.contiguous()
-        out = x.new_empty((len(x), channels))
-        how = _Convolution(
+        x, *more = (part if part.stride(1) == 1 else part.contiguous() for part in (x, *tail))
+        widths, absent = [part.shape[1] for part in more], _MORE - len(more)
+        assert all(part.dtype is pages.dtype is self._dtype for part in (x, *more))
+        assert x.shape[1] + sum(widths) == channels + places.tail and absent >= 0
+        assert pages.shape[-1] >= max(channels, places.at + channels + places.tail - places.first)
+        how = structure(
+            _Convolution,
             *(self._taps.data_ptr(), None if self._bias is None else self._bias.data_ptr()),
             *(pages.data_ptr(), pages.stride(0), pages.stride(1), pages.shape[1]),
-            *(channels, taps, places.tail, places.first, places.at),
-            *(self._dtype.itemsize, self._silu),
+            *(channels, taps, x.shape[1] - channels, places.first, places.at),
+            *(self._dtype.itemsize, self._silu, x.stride(0)),
+            *(*widths, *[0] * absent, *(part.stride(0) for part in more), *[0] * absent),
         )
-        slots, earlier, missing = before
-        missing = None if missing is None else missing.contiguous()
-        self._run(
-            *(ctypes.addressof(how), len(x), x.data_ptr(), x.stride(0)),
-            *(slots.data_ptr(), earlier.contiguous().data_ptr()),
-            *(None if missing is None else missing.data_ptr(), out.data_ptr()),
-        )
+        # By token, as the pages of a step are found on a CPU.
+        earlier = before.earlier.T.contiguous()
+        missing = None if before.missing is None else before.missing.T.contiguous()
+        out = x.new_empty((len(x), channels))
+        parts = (*more, *[None] * absent)
+        self._run(how, len(x), x, before.slots, earlier, missing, *parts, out)
         return out
+
+
+class _Rows(ctypes.Structure):
+    """`baton::Rows` of convolution.cpp."""
+
+    _fields_ = (
+        ("pages", ctypes.c_void_p),
+        *((name, ctypes.c_int64) for name in ("page", "token", "page_size")),
+        *((f"width_{part}", ctypes.c_int64) for part in range(_MORE)),
+        *((f"stride_{part}", ctypes.c_int64) for part in range(_MORE)),
+    )
+
+
+def put(pages: Tensor, slots: Tensor, part: Tensor, other: Tensor) -> None:
+    """Write two [T, any] side by side, of the dtype of the pages, to the first channels of pages
+    [num_pages, page_size, 1, 1, width] at slots int64 [T]."""
+    width, size = part.shape[1] + other.shape[1], pages.dtype.itemsize
+    assert part.dtype is other.dtype is pages.dtype and width <= pages.shape[-1]
+    if (run := _put_kernel() if pages.device.type == "cpu" else None) is None:
+        scatter(torch.cat((part, other), dim=1)[:, None, None], slots, pages[..., :width])
+        return
+    part, other = (x if x.stride(1) == 1 else x.contiguous() for x in (part, other))
+    how = structure(
+        _Rows,
+        *(pages.data_ptr(), pages.stride(0) * size, pages.stride(1) * size, pages.shape[1]),
+        *(part.shape[1] * size, other.shape[1] * size),
+        *(part.stride(0) * size, other.stride(0) * size),
+    )
+    run(how, len(slots), slots, part, other)
+
+
+@cache
+def _put_kernel() -> CpuKernel | None:
+    kernels = library("convolution")
+    return None if kernels is None else CpuKernel(kernels.baton_put_rows, 5, tokens=1)

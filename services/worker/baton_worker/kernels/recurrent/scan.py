@@ -7,22 +7,26 @@ import ctypes
 import torch
 from torch import Tensor
 
+from baton_worker.kernels.cpu.call_recorder import structure
 from baton_worker.kernels.recurrent.ssm_states import (
     Chains,
     CpuWalk,
     Snapshots,
     refuses,
+    with_whole_rows,
 )
 
-_NUMBERS = ("page", "token", "state", "input", "channels", "state_size", "page_size", "bytes")
+_NUMBERS = (
+    *("page", "token", "state", "input", "channels", "state_size", "page_size", "bytes"),
+    *("read_stride", "read_bytes"),
+)
 
 
-class _Scan(ctypes.Structure):
-    """`baton::Scan` of scan.cpp."""
+class _Layout(ctypes.Structure):
+    """`baton::Layout` of scan.cpp."""
 
     _fields_ = (
         *((name, ctypes.c_void_p) for name in ("tokens", "states", "rates", "bias")),
-        *((name, ctypes.c_void_p) for name in ("read", "out")),
         *((name, ctypes.c_int64) for name in _NUMBERS),
     )
 
@@ -37,7 +41,7 @@ class CpuScan:
 
     def __init__(self, at: int) -> None:
         self._at = at
-        self._walk = CpuWalk("scan")
+        self._walk = CpuWalk("scan", "scan", 2)
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -51,7 +55,7 @@ class CpuScan:
 
         Args:
             snapshots: the layer's pages.
-            read: float32 [T, state_size].
+            read: [T, state_size]; float32 or of the dtype of the pages, any row stride.
             chains: the pages.
             rates: float32 [state_size, channels], of a time step of 1: powers of two, not of e.
             bias: float32 [channels], of time steps.
@@ -63,13 +67,15 @@ class CpuScan:
         state_size, channels = rates.shape
         assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
         assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
-        inputs = [part.contiguous() for part in (rates, bias, read)]
-        out = read.new_empty((len(read), channels))
-        assert all(part.dtype is torch.float32 for part in (*inputs, out, states))
-        how = _Scan(
-            *(part.data_ptr() for part in (tokens, states, *inputs, out)),
+        assert rates.is_contiguous() and rates.dtype is bias.dtype is states.dtype is torch.float32
+        read = with_whole_rows(read)
+        out = torch.empty((len(read), channels), dtype=torch.float32)
+        how = structure(
+            _Layout,
+            *(part.data_ptr() for part in (tokens, states, rates, bias)),
             *(tokens.stride(0), tokens.stride(1), states.stride(0)),
             *(self._at, channels, state_size, tokens.shape[1], tokens.dtype.itemsize),
+            *(read.stride(0), read.dtype.itemsize),
         )
-        self._walk(how, chains)
+        self._walk(how, chains, read, out)
         return out

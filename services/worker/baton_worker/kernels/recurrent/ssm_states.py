@@ -16,7 +16,7 @@ state space duality, arXiv:2405.21060). Both are sums over the tokens of one pag
 from __future__ import annotations
 
 import ctypes
-from dataclasses import astuple, dataclass
+from dataclasses import dataclass
 from typing import NamedTuple, Protocol, runtime_checkable
 
 import torch
@@ -24,6 +24,8 @@ from torch import Tensor
 
 from baton_worker.kernels import triton
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.call_recorder import Argument, structure
+from baton_worker.kernels.cpu.call_recorder import Kernel as CpuKernel
 
 _AT_ONCE = 8
 """Pages that the plain form copies at a time: their states are large."""
@@ -94,8 +96,8 @@ class Walker(Protocol):
     """Both sums over the pages of sequences, one after the other."""
 
     def walk(self, snapshots: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
-        """Write the states of pages, and evaluate queries float32 [T, groups, key_dim] with the
-        `fading` of each page: float32 [T, heads, value_dim]."""
+        """Write the states of pages, and evaluate queries [T, groups, key_dim], of float32 or the
+        dtype of the pages, with the `fading` of each page: float32 [T, heads, value_dim]."""
         ...
 
 
@@ -108,7 +110,7 @@ class Kernel(Protocol):
         ...
 
     def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
-        """Queries float32 [T, groups, key_dim], with the `fading` of each block's page, to float32
+        """Queries [T, groups, key_dim], with the `fading` of each block's page, to float32
         [T, heads, value_dim]."""
         ...
 
@@ -148,7 +150,7 @@ class PlainStates:
 
     def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
         """See `Kernel`."""
-        size, heads = snapshots.tokens.shape[1], self._shape.heads
+        size, heads, query = snapshots.tokens.shape[1], self._shape.heads, query.float()
         number = torch.arange(len(blocks.pages), device=query.device)
         block = number.repeat_interleave(blocks.begins.diff())
         token = torch.arange(len(query), device=query.device)
@@ -194,27 +196,21 @@ def _exp(x: Tensor) -> Tensor:
     return x.double().exp().float()
 
 
-class _Chains(ctypes.Structure):
-    """`baton::Chains` of chains.h."""
-
-    _fields_ = tuple((name, ctypes.c_void_p) for name in Chains._fields)
-
-
 class CpuWalk:
-    """A C++ kernel over chains: function `baton_<name>` of the library `<name>`."""
+    """A C++ kernel over chains: a function of a library whose arguments are a structure, the number
+    of sequences, the columns of the chains, and `others`."""
 
-    def __init__(self, name: str) -> None:
+    def __init__(self, name: str, function: str, others: int) -> None:
         kernels = library(name)
         assert kernels is not None, "refuses() was not asked"
-        self._walk = kernels[f"baton_{name}"]
-        self._walk.argtypes = (ctypes.c_void_p, ctypes.c_void_p, ctypes.c_int64)
-        self._walk.restype = None
+        self._run = CpuKernel(
+            kernels[f"baton_{function}"], 2 + len(Chains._fields) + others, rows=1
+        )
 
-    def __call__(self, how: ctypes.Structure, chains: Chains) -> None:
-        """Process every sequence; `how` are the arguments documented in the kernel's source."""
-        columns = [column.contiguous() for column in chains]
-        pointers = _Chains(*(column.data_ptr() for column in columns))
-        self._walk(ctypes.addressof(how), ctypes.addressof(pointers), len(chains.starts))
+    def __call__(self, how: int, chains: Chains, *others: Argument) -> None:
+        """Process every sequence; `how` is the address of the structure."""
+        columns = (column.contiguous() for column in chains)
+        self._run(how, len(chains.starts), *columns, *others)
 
 
 def refuses(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
@@ -229,6 +225,7 @@ def refuses(name: str, dtype: torch.dtype, device: torch.device) -> str | None:
 _NUMBERS = (
     *("page", "token", "state", "key", "value"),
     *("heads", "groups", "key_dim", "value_dim", "page_size", "bytes"),
+    *("query_stride", "query_bytes"),
 )
 
 
@@ -243,55 +240,100 @@ class _States(ctypes.Structure):
 
 
 class CpuStates:
-    """C++ kernel: pages are read in place, and only up to each token."""
+    """C++ kernel: processes every sequence once, head by head. Pages are read in place, and only up
+    to each token."""
 
     def __init__(self, shape: Shape, dtype: torch.dtype) -> None:
         self._shape, self._dtype = shape, dtype
-        kernels = library("states")
-        assert kernels is not None, "refuses() was not asked"
-        self._carry, self._read = kernels.baton_carry, kernels.baton_read
-        for function, count in ((self._carry, 6), (self._read, 9)):
-            function.argtypes = (ctypes.c_void_p, ctypes.c_int64) + (ctypes.c_void_p,) * (count - 2)
-            function.restype = None
+        self._walk = CpuWalk("states", "states", 4)
 
     @classmethod
     def refuses(cls, dtype: torch.dtype, device: torch.device) -> str | None:
         """Why the kernel does not support such pages, as half a sentence; None if it does."""
         return refuses("states", dtype, device)
 
-    def carry(self, snapshots: Snapshots, before: Tensor, begun: Tensor, fading: Fading) -> None:
-        """See `Kernel`."""
-        inputs = (
-            before.contiguous(),
-            begun.contiguous(),
-            *self._fading(snapshots, len(before), fading),
-        )
-        self._carry(self._of(snapshots), len(before), *(tensor.data_ptr() for tensor in inputs))
-
-    def read(self, snapshots: Snapshots, query: Tensor, blocks: Blocks, fading: Fading) -> Tensor:
-        """See `Kernel`."""
-        shape, count = self._shape, len(blocks.pages)
-        out = query.new_empty((len(query), shape.heads, shape.value_dim))
-        assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
-        inputs = (*(part.contiguous() for part in blocks), query.contiguous())
-        inputs += (*self._fading(snapshots, count, fading), out)
-        self._read(self._of(snapshots), count, *(tensor.data_ptr() for tensor in inputs))
-        return out
-
-    def _fading(self, snapshots: Snapshots, count: int, fading: Fading) -> tuple[Tensor, ...]:
-        expected = (count, self._shape.heads, snapshots.tokens.shape[1])
-        assert all(part.shape == expected and part.dtype is torch.float32 for part in fading)
-        return tuple(part.contiguous() for part in fading)
-
-    def _of(self, snapshots: Snapshots) -> int:
-        """Address of the struct that describes the memory; valid until the next call."""
+    def walk(self, snapshots: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
+        """See `Walker`; queries have any row stride."""
         tokens, states, shape = snapshots.tokens, snapshots.states, self._shape
         assert tokens.dtype is self._dtype and tokens.stride(-1) == 1
         assert states[0].is_contiguous() and states.dtype is torch.float32
-        heads, groups, key_dim, value_dim, key, value = astuple(shape)
-        self._how = _States(
+        assert query.shape[1:] == (shape.groups, shape.key_dim)
+        expected = (len(chains.pages), shape.heads, tokens.shape[1])
+        assert all(part.shape == expected and part.dtype is torch.float32 for part in fading)
+        query = with_whole_rows(query)
+        out = torch.empty((len(query), shape.heads, shape.value_dim), dtype=torch.float32)
+        how = structure(
+            _States,
             *(tokens.data_ptr(), states.data_ptr()),
-            *(tokens.stride(0), tokens.stride(1), states.stride(0), key, value),
-            *(heads, groups, key_dim, value_dim, tokens.shape[1], self._dtype.itemsize),
+            *(tokens.stride(0), tokens.stride(1), states.stride(0), shape.key, shape.value),
+            *(shape.heads, shape.groups, shape.key_dim, shape.value_dim),
+            *(tokens.shape[1], self._dtype.itemsize, query.stride(0), query.dtype.itemsize),
         )
-        return ctypes.addressof(self._how)
+        self._walk(how, chains, query, *(part.contiguous() for part in fading), out)
+        return out
+
+
+class _Fading(ctypes.Structure):
+    """`baton::Fading` of states.cpp."""
+
+    _fields_ = (
+        *((name, ctypes.c_void_p) for name in ("tokens", "log_rates", "bias")),
+        *(
+            (name, ctypes.c_int64)
+            for name in ("page", "token", "at", "heads", "page_size", "bytes")
+        ),
+        *((name, ctypes.c_float) for name in ("least", "most")),
+    )
+
+
+class CpuFading:
+    """C++ kernel: the fading of the tokens of each entry of chains whose rows keep a time step dt
+    per head: weights are softplus(dt + bias) between two limits, and decays the sums of these times
+    -exp(log_rates). What tokens that are not there have is arbitrary."""
+
+    def __init__(self) -> None:
+        self._walk = CpuWalk("states", "fading", 2)
+
+    def __call__(
+        self,
+        tokens: Tensor,
+        chains: Chains,
+        log_rates: Tensor,
+        bias: Tensor,
+        limits: tuple[float, float],
+    ) -> Fading:
+        """Time steps are the last channels of `Snapshots.tokens`; parameters float32 [heads]."""
+        heads = len(bias)
+        assert log_rates.dtype is bias.dtype is torch.float32 and tokens.stride(-1) == 1
+        how = structure(
+            _Fading,
+            *(part.data_ptr() for part in (tokens, log_rates, bias)),
+            *(tokens.stride(0), tokens.stride(1), tokens.shape[-1] - heads, heads),
+            *(tokens.shape[1], tokens.dtype.itemsize, *limits),
+        )
+        size = (len(chains.pages), heads, tokens.shape[1])
+        fading = Fading(*(torch.empty(size, dtype=torch.float32) for _ in Fading._fields))
+        self._walk(how, chains, *fading)
+        return fading
+
+
+class CpuSkip:
+    """C++ kernel: adds each head's inputs, times a scale of the head, to its outputs."""
+
+    def __init__(self) -> None:
+        kernels = library("states")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = CpuKernel(kernels.baton_add_scaled, 8, tokens=6)
+
+    def __call__(self, x: Tensor, scales: Tensor, y: Tensor) -> None:
+        """Add x [T, heads * dim], any row stride, times float32 [heads] to float32
+        [T, heads, dim]."""
+        (count, heads, dim), step = y.shape, x.stride(0)
+        assert x.shape == (count, heads * dim) and x.stride(1) == 1 and y.is_contiguous()
+        assert scales.dtype is y.dtype is torch.float32 and scales.shape == (heads,)
+        self._run(x, x.dtype.itemsize, step, scales, heads, dim, count, y)
+
+
+def with_whole_rows(x: Tensor) -> Tensor:
+    """The same [T, ...], each of whose rows is contiguous."""
+    return x if x[:1].is_contiguous() else x.contiguous()

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.invariant import sigmoid
+from baton_worker.layers.invariant import gated_sigmoid
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
@@ -80,12 +80,10 @@ class HeadGate(nn.Module):
         super().__init__()
         gate = settings.gate
         assert gate is not None
-        self._num_heads = settings.num_heads
         width = settings.value_dim if gate.per == "channel" else 1
         parts = {"attention_gate": settings.num_heads * width}
         self.project = Linear(hidden, parts, site, bias=gate.bias)
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""
-        gate: Tensor = sigmoid(self.project(x)).view(x.shape[0], self._num_heads, -1)
-        return (attended.view(x.shape[0], self._num_heads, -1) * gate).flatten(1)
+        return gated_sigmoid(attended, self.project(x))

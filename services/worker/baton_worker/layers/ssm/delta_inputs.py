@@ -19,9 +19,11 @@ from baton_worker.layers.linear import Linear
 class Inputs(NamedTuple):
     """Projections of T tokens, in the dtype of the model."""
 
-    brought: Tensor
-    """[T, convolved + num_heads + decays]: Q, K and V before the convolution; beta before its
-    sigmoid, and the input of `Decays`."""
+    mixed: Tensor
+    """[T, convolved]: Q, K and V before the convolution."""
+    rates: tuple[Tensor, ...]
+    """[T, num_heads + decays] in one or two parts: beta before its sigmoid, and the input of
+    `Decays`."""
     gate: Tensor
     """[T, value_width]: the output gate."""
 
@@ -52,7 +54,7 @@ class Whole(nn.Module):
     def forward(self, x: Tensor) -> Inputs:
         """See `inputs`."""
         mixed, gate = self.project(x).split(self._sizes, dim=-1)
-        return Inputs(torch.cat((mixed, self.rates(x)), dim=-1), gate)
+        return Inputs(mixed, (self.rates(x),), gate)
 
 
 class Narrow(nn.Module):
@@ -71,8 +73,8 @@ class Narrow(nn.Module):
 
     def forward(self, x: Tensor) -> Inputs:
         """See `inputs`."""
-        parts = (self.project(x), self.strength(x), self.decay(self.decay_down(x)))
-        return Inputs(torch.cat(parts, dim=-1), self.gate(self.gate_down(x)))
+        rates = self.strength(x), self.decay(self.decay_down(x))
+        return Inputs(self.project(x), rates, self.gate(self.gate_down(x)))
 
 
 class Decays(Layer):

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels.recurrent.convolution import Places
+from baton_worker.kernels.recurrent.delta import CpuDelta
 from baton_worker.kernels.recurrent.ssm_states import Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
@@ -41,7 +42,8 @@ class DeltaNet(Carrying):
 
     def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = splitter(site.device, settings.taps)
+        refused = CpuDelta.refuses(site.dtype, site.device)
+        self.call = self.backend = splitter(site, refused, settings.taps)
         self._settings = settings
         self.inputs = inputs(settings, hidden, site)
         key, value = settings.key_width, settings.value_width
@@ -63,8 +65,8 @@ class DeltaNet(Carrying):
         """
         self.check(step)
         segments: Segments = step.plans[self.call]
-        brought, gate = self.inputs(x)
-        mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
+        inputs, rates, gate = self.inputs(x)
+        mixed = self.taps(inputs, step.slots, segments.earlier, pages.tokens, *rates)
         output = self._walk(pages, mixed[:, : self._settings.key_width], segments)
         out: Tensor = self.output(self._ordered(self.norm(output, gate)), residual)
         return out

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.kernels import triton
-from baton_worker.kernels.recurrent.delta import CpuDelta, Shape
+from baton_worker.kernels.recurrent.delta import CpuDelta, CpuDeltaGates, Shape
 from baton_worker.kernels.recurrent.ssm_states import Blocks, Chains, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import sigmoid
@@ -42,7 +42,7 @@ class Walk(Protocol):
 def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
     """The device's kernel, in C++ or in Triton, if it is available, else the torch scan."""
     if CpuDelta.refuses(site.dtype, site.device) is None:
-        return Compiled(settings, decays, CpuDelta(_shape(settings)))
+        return OnCpu(settings, decays)
     if triton.runs(site.device):
         from baton_worker.kernels.triton.recurrent.delta import TritonDelta  # Needs triton.
 
@@ -69,8 +69,23 @@ class Kernel(Protocol):
         ...
 
 
+class OnCpu:
+    """The scan of the kernels in C++."""
+
+    def __init__(self, settings: spec.DeltaNet, decays: Decays) -> None:
+        self._heads, self._decays = (settings.num_key_heads, settings.key_dim), decays
+        self._gates, self._kernel = CpuDeltaGates(settings.strength), CpuDelta(_shape(settings))
+
+    def __call__(self, pages: Snapshots, query: Tensor, segments: Segments) -> Tensor:
+        """See `Walk`."""
+        chains, decays = segments.chains, self._decays
+        gates = self._gates(pages.tokens, chains, decays.rate, decays.bias)
+        queries = torch.unflatten(query, -1, self._heads)
+        return self._kernel(pages, queries, chains, *gates).flatten(1)
+
+
 class Compiled:
-    """The scan of a kernel; elementwise functions are applied in torch first."""
+    """The scan of a kernel in Triton; elementwise functions are applied in torch first."""
 
     def __init__(self, settings: spec.DeltaNet, decays: Decays, kernel: Kernel) -> None:
         self._settings, self._decays, self._kernel = settings, decays, kernel

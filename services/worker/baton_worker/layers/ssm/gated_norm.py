@@ -45,13 +45,14 @@ class GatedNorm(Layer):
         if triton.runs(self._placement[1]):
             how = {"groups": settings.groups, "gate_first": settings.gate_first, "silu": silu}
             self._kernel = TritonGatedNorm(self.weight, settings.eps, **how)
-        elif silu and CpuGatedNorm.refuses(*self._placement) is None:
+        elif CpuGatedNorm.refuses(*self._placement) is None:
             self._kernel = CpuGatedNorm(
                 self.weight,
                 size=self._size,
                 groups=settings.groups,
                 eps=settings.eps,
                 gate_first=settings.gate_first,
+                silu=silu,
                 dtype=self._placement[0],
             )
 

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.recurrent.ssm_states import (
+    CpuStates,
     Fading,
     Shape,
     Snapshots,
@@ -43,7 +44,8 @@ class LinearAttention(Carrying):
 
     def __init__(self, settings: spec.LinearAttention, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = splitter(site.device)
+        refused = CpuStates.refuses(site.dtype, site.device)
+        self.call = self.backend = splitter(site, refused)
         self.num_heads, self.head_dim = settings.num_heads, settings.head_dim
         self.width = width = settings.num_heads * settings.head_dim
         self.project = Linear(hidden, dict.fromkeys(("query", "key", "value"), width), site)

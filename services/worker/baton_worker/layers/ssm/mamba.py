@@ -2,17 +2,16 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels import triton
-from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.recurrent.convolution import Places
-from baton_worker.kernels.recurrent.ssm_states import Snapshots
+from baton_worker.kernels.recurrent import chains
+from baton_worker.kernels.recurrent.convolution import Places, put
+from baton_worker.kernels.recurrent.scan import CpuScan
+from baton_worker.kernels.recurrent.ssm_states import CpuSkip, CpuStates, Snapshots
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.invariant import SILU
+from baton_worker.layers.invariant import gated_silu
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
@@ -40,8 +39,9 @@ class Mamba(Carrying):
 
     def __init__(self, settings: spec.Mamba, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        # A kernel of a GPU takes chains, which the device computes.
-        on_device = triton.runs(site.device)
+        refused = CpuScan.refuses(site.dtype, site.device)
+        # A kernel takes chains, which the device computes.
+        on_device = chains.runs(site.device, site.dtype, refused)
         self.backend = DeviceCut(settings.taps) if on_device else Scans(settings.taps)
         self.call = self.backend
         size, bias = settings.channels, settings.bias
@@ -60,6 +60,8 @@ class Mamba(Carrying):
         self.step = Linear(settings.step_rank, {"scan_step": size}, site)
         self.dynamics = StateDecay(settings, site)
         self._scan = scan(size, self.dynamics, site)
+        on_cpu = CpuStates.refuses(site.dtype, site.device) is None
+        self._add_skip = CpuSkip() if on_cpu else None
         self.output = Linear(size, {"scan_output": hidden}, site, bias=bias)
 
     def forward(
@@ -75,11 +77,18 @@ class Mamba(Carrying):
         inputs, gate = self.project(x).chunk(2, dim=-1)
         mixed = self.taps(inputs, step.slots, walks.earlier, pages.tokens)
         narrow, write, read = self._selected(mixed)
-        stored = torch.cat((self.step(narrow), write), dim=-1)
-        scatter(stored[:, None, None], step.slots, pages.tokens[..., 2 * self._channels :])
-        scanned = self._scan(pages, read.float(), walks) + self.dynamics.skip * mixed
-        out: Tensor = self.output((scanned * SILU(gate.float())).to(x.dtype), residual)
+        put(pages.tokens[..., 2 * self._channels :], step.slots, self.step(narrow), write)
+        scanned = self._skip(self._scan(pages, read, walks), mixed)
+        out: Tensor = self.output(gated_silu(scanned, gate), residual)
         return out
+
+    def _skip(self, scanned: Tensor, x: Tensor) -> Tensor:
+        """float32 [T, channels] plus D times x [T, channels]; the first may be overwritten."""
+        skip = self.dynamics.skip
+        if self._add_skip is None:
+            return scanned + skip * x
+        self._add_skip(x, skip, scanned[..., None])
+        return scanned
 
     def _selected(self, mixed: Tensor) -> list[Tensor]:
         """[T, channels] to the inputs of time steps, B and C."""

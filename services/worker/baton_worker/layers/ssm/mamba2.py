@@ -11,6 +11,9 @@ from torch import Tensor
 from baton_worker import spec
 from baton_worker.kernels.recurrent.convolution import Places
 from baton_worker.kernels.recurrent.ssm_states import (
+    CpuFading,
+    CpuSkip,
+    CpuStates,
     Fading,
     Shape,
     Snapshots,
@@ -18,7 +21,7 @@ from baton_worker.kernels.recurrent.ssm_states import (
 )
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.invariant import SILU, exp, softplus
+from baton_worker.layers.invariant import exp, gated_silu, softplus
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
@@ -44,7 +47,8 @@ class StateSpace(Carrying):
 
     def __init__(self, settings: spec.StateSpace, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = splitter(site.device, settings.taps)
+        refused = CpuStates.refuses(site.dtype, site.device)
+        self.call = self.backend = splitter(site, refused, settings.taps)
         self.settings = settings
         self._inner = [settings.group_width, settings.width, settings.group_width]
         roles = ("ssm_gate", "ssm_c", "ssm_x", "ssm_b", "ssm_dt")
@@ -83,21 +87,13 @@ class StateSpace(Carrying):
         gate, brought = projected.tensor_split((self.settings.width,), dim=-1)
         mixed = self.taps(brought, step.slots, segments.earlier, pages.tokens)
         c, inner, _ = torch.split(mixed, self._inner, dim=-1)
-        query = torch.unflatten(c.float(), 1, (self.settings.num_groups, -1))
-        fading = self.rates.fading(segments.pages, pages, self.settings.limits)
+        query = torch.unflatten(c, 1, (self.settings.num_groups, -1))
+        fading = self.rates.fading(segments, pages, self.settings.limits)
         attended = segments.run(self._kernel, pages, query, fading)
-        heads = torch.unflatten(inner.float(), 1, (self.settings.num_heads, -1))
-        read = (attended + heads * self.rates.skip[:, None]).flatten(1)
-        gated = self._gated(read, gate)
+        read = self.rates.skipped(attended, inner)
+        gated = gated_silu(read, gate) if self.norm is None else self.norm(read, gate)
         out: Tensor = self.output(gated, residual)
         return out
-
-    def _gated(self, read: Tensor, gate: Tensor) -> Tensor:
-        """float32 [T, width] and the gate to the gate's dtype."""
-        if self.norm is None:
-            return (read * SILU(gate.float())).to(gate.dtype)
-        normed: Tensor = self.norm(read, gate)
-        return normed
 
 
 def _shape(settings: spec.StateSpace) -> Shape:
@@ -116,6 +112,8 @@ class Rates(Layer):
     ) -> None:
         super().__init__()
         self._name = site.name("ssm")
+        on_cpu = CpuStates.refuses(site.dtype, site.device) is None
+        self._kernels = (CpuFading(), CpuSkip()) if on_cpu else None
         site = replace(site, dtype=torch.float32)  # They are exponentiated.
         self.log = site.empty(settings.num_heads)
         self.skip = site.empty(settings.num_heads)
@@ -127,9 +125,23 @@ class Rates(Layer):
         yield f"{self._name}.D", self.skip
         yield f"{self._name}.dt_bias", self.dt_bias
 
-    def fading(self, pages: Tensor, snapshots: Snapshots, limits: tuple[float, float]) -> Fading:
-        """The decay of pages int64 [n] whose rows end with a dt per head. Unwritten tokens come
+    def fading(
+        self, segments: Segments, snapshots: Snapshots, limits: tuple[float, float]
+    ) -> Fading:
+        """The decay of `segments.pages`, whose rows end with a dt per head. Unwritten tokens come
         after all queries, so they do not count."""
-        dt = snapshots.tokens[:, :, 0, 0, -len(self.dt_bias) :][pages].float().transpose(1, 2)
-        dt = softplus(dt + self.dt_bias[:, None]).clamp(*limits)
+        if self._kernels is not None:
+            parameters = self.log, self.dt_bias, limits
+            return self._kernels[0](snapshots.tokens, segments.chains, *parameters)
+        dt = snapshots.tokens[:, :, 0, 0, -len(self.dt_bias) :][segments.pages].float()
+        dt = softplus(dt.transpose(1, 2) + self.dt_bias[:, None]).clamp(*limits)
         return Fading((dt * -exp(self.log)[:, None]).cumsum(-1), dt)
+
+    def skipped(self, attended: Tensor, x: Tensor) -> Tensor:
+        """float32 [T, heads, head_dim] plus D times x [T, width]: float32 [T, width]; the first may
+        be overwritten."""
+        if self._kernels is not None:
+            self._kernels[1](x, self.skip, attended)
+            return attended.flatten(1)
+        heads = torch.unflatten(x.float(), 1, (len(self.skip), -1))
+        return (attended + heads * self.skip[:, None]).flatten(1)

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels import triton
+from baton_worker.kernels.recurrent import chains
 from baton_worker.kernels.recurrent.ssm_states import (
     Blocks,
     Chains,
@@ -20,6 +20,7 @@ from baton_worker.kernels.recurrent.ssm_states import (
     Snapshots,
     Walker,
 )
+from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.ssm.short_conv import Earlier, found
 
 Column: TypeAlias = NDArray[np.int64]
@@ -52,8 +53,8 @@ class Segments:
     def run(
         self, kernel: Kernel | Walker, snapshots: Snapshots, query: Tensor, fading: Fading
     ) -> Tensor:
-        """Write the states of starting pages and evaluate queries: see `kernels.ssm_states`.
-        `fading` is that of `pages`."""
+        """Write the states of starting pages and evaluate queries of any dtype: see
+        `kernels.ssm_states`. `fading` is that of `pages`."""
         if isinstance(kernel, Walker):
             assert self.turns is None, "fading is given by turns and not by chains"
             return kernel.walk(snapshots, query, self.chains, fading)
@@ -108,14 +109,15 @@ class DeviceSegments:
 
     def compute(self) -> Segments:
         """Split the step: without turns."""
-        chains, earlier = found(self.batch, self.taps)
-        blocks = Blocks(chains.pages, chains.begins, chains.firsts)
-        return Segments(None, blocks, chains, earlier, chains.pages)
+        of_pages, earlier = found(self.batch, self.taps)
+        blocks = Blocks(of_pages.pages, of_pages.begins, of_pages.firsts)
+        return Segments(None, blocks, of_pages, earlier, of_pages.pages)
 
 
-def splitter(device: torch.device, taps: int = 1) -> Cut | DeviceCut:
-    """Splits steps for the kernels that a device has."""
-    return DeviceCut(taps) if triton.runs(device) else Cut(taps)
+def splitter(site: BuildContext, refused: str | None, taps: int = 1) -> Cut | DeviceCut:
+    """Splits steps for the kernels that a device has. `refused`: why C++ does not compute the
+    layer, if it does not."""
+    return DeviceCut(taps) if chains.runs(site.device, site.dtype, refused) else Cut(taps)
 
 
 class Pieces(NamedTuple):

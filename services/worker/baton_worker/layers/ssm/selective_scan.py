@@ -21,8 +21,8 @@ class Scan(Protocol):
     """A scan that reads the inputs of the states from pages."""
 
     def __call__(self, pages: Snapshots, read: Tensor, walks: Walks | Segments) -> Tensor:
-        """Write the states of starting pages and evaluate C of new tokens: float32 [T, state_size]
-        to float32 [T, channels]."""
+        """Write the states of starting pages and evaluate C of new tokens: [T, state_size] to
+        float32 [T, channels]."""
         ...
 
 
@@ -72,7 +72,7 @@ class Stepwise:
         """See `Scan`."""
         assert isinstance(walks, Walks), "the host has split the step"
         _carry(walks.turns, pages, self._dynamics)
-        return _scan(read, walks, pages, self._dynamics)
+        return _scan(read.float(), walks, pages, self._dynamics)
 
 
 class _Inputs(NamedTuple):

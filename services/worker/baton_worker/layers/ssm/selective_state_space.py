@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
-from baton_worker.kernels.kv_pages import scatter
-from baton_worker.kernels.recurrent.convolution import Places
-from baton_worker.kernels.recurrent.ssm_states import Shape, Snapshots, choose
+from baton_worker.kernels.recurrent.convolution import Places, put
+from baton_worker.kernels.recurrent.ssm_states import CpuStates, Shape, Snapshots, choose
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.invariant import SILU
+from baton_worker.layers.invariant import gated_silu
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
@@ -34,7 +32,8 @@ class SelectiveStateSpace(Carrying):
 
     def __init__(self, settings: spec.SelectiveStateSpace, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = splitter(site.device, settings.taps)
+        refused = CpuStates.refuses(site.dtype, site.device)
+        self.call = self.backend = splitter(site, refused, settings.taps)
         self.settings, width = settings, settings.width
         self.project = Linear(hidden, {"ssm_gate": width, "ssm_x": width}, site)
         form = (settings.taps, False, site, Places(0, at=width), "silu")
@@ -63,13 +62,12 @@ class SelectiveStateSpace(Carrying):
         gate, inputs = self.project(x).chunk(2, dim=-1)
         mixed = self.taps(inputs, step.slots, segments.earlier, pages.tokens)
         write, read, narrow = self._selected(mixed)
-        stored = torch.cat((write, self.step(narrow)), dim=-1)
-        scatter(stored[:, None, None], step.slots, pages.tokens[..., 2 * self.settings.width :])
-        fading = self.rates.fading(segments.pages, pages, _ANY_STEP)
-        attended = segments.run(self._kernel, pages, read.float()[:, None], fading)
-        heads = torch.unflatten(mixed.float(), 1, (self.settings.num_heads, -1))
-        scanned = (attended + heads * self.rates.skip[:, None]).flatten(1)
-        out: Tensor = self.output((scanned * SILU(gate.float())).to(x.dtype), residual)
+        kept = pages.tokens[..., 2 * self.settings.width :]
+        put(kept, step.slots, write, self.step(narrow))
+        fading = self.rates.fading(segments, pages, _ANY_STEP)
+        attended = segments.run(self._kernel, pages, read[:, None], fading)
+        scanned = self.rates.skipped(attended, mixed)
+        out: Tensor = self.output(gated_silu(scanned, gate), residual)
         return out
 
     def _selected(self, mixed: Tensor) -> list[Tensor]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from baton_worker import spec
 from baton_worker.attention import AttentionBatch
-from baton_worker.kernels import triton
+from baton_worker.kernels.recurrent import chains
 from baton_worker.kernels.recurrent.convolution import (
     Activation,
     Before,
@@ -24,7 +24,7 @@ from baton_worker.kernels.recurrent.convolution import (
 from baton_worker.kernels.recurrent.ssm_states import Chains
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
-from baton_worker.layers.invariant import SILU
+from baton_worker.layers.invariant import SILU, product
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mixer import Carrying
@@ -89,8 +89,6 @@ class DeviceEarlier:
 
 def found(batch: AttentionBatch, taps: int) -> tuple[Chains, Earlier]:
     """Computed on the device for a step: the pages of each row, and the slots before each token."""
-    from baton_worker.kernels.triton.recurrent import chains  # Needs triton.
-
     tokens = (len(batch.slot_mapping), max(batch.query_lens))
     rows = chains.Rows(batch.query_start_loc, batch.seq_lens, batch.block_table, *tokens)
     of_pages, earlier, missing = chains.find(rows, batch.page_size, taps)
@@ -108,7 +106,7 @@ class ShortConv(Carrying):
 
     def __init__(self, settings: spec.ShortConv, hidden: int, site: BuildContext) -> None:
         super().__init__(site)
-        self.call = self.backend = Reach(settings.taps, triton.runs(site.device))
+        self.call = self.backend = Reach(settings.taps, chains.runs(site.device, site.dtype))
         size, bias = settings.channels, settings.bias
         roles = ("conv_before", "conv_after", "conv_input")
         self.project = Linear(hidden, dict.fromkeys(roles, size), site, bias=bias)
@@ -125,8 +123,8 @@ class ShortConv(Carrying):
         """
         self.check(step)
         before, after, inner = self.project(x).chunk(3, dim=-1)
-        mixed = self.taps(before * inner, step.slots, step.plans[self.call], pages)
-        out: Tensor = self.output(after * mixed, residual)
+        mixed = self.taps(product(before, inner), step.slots, step.plans[self.call], pages)
+        out: Tensor = self.output(product(after, mixed), residual)
         return out
 
 
@@ -170,11 +168,13 @@ class Taps(Layer):
         weights = Weights(self.weight[:, 0].float().T.contiguous(), bias)
         self._kernel = choose(weights, self._places, self._activation, self._dtype)
 
-    def forward(self, x: Tensor, slots: Tensor, earlier: Earlier, pages: Tensor) -> Tensor:
-        """x [T, channels and other stored parts] to [T, channels]; x is written to `pages` at slots
-        int64 [T]."""
+    def forward(
+        self, x: Tensor, slots: Tensor, earlier: Earlier, pages: Tensor, *tail: Tensor
+    ) -> Tensor:
+        """x [T, channels and other stored parts] to [T, channels]; x and the parts of `tail`, which
+        are stored behind it, are written to `pages` at slots int64 [T]."""
         assert self._kernel is not None
-        return self._kernel(x, Before(slots, earlier.slots, earlier.missing), pages)
+        return self._kernel(x, Before(slots, earlier.slots, earlier.missing), pages, *tail)
 
 
 def _activation(name: str | None) -> Activation:

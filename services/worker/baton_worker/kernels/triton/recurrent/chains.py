@@ -4,44 +4,16 @@ launch, whose shape follows from the numbers of rows and tokens alone. The twin 
 
 from __future__ import annotations
 
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 import triton
 import triton.language as tl
-from torch import Tensor
 
-from baton_worker.kernels.recurrent.ssm_states import Chains
+from baton_worker.kernels.recurrent.chains import Found, Rows, empty_chains
 
 _AT_ONCE = 64
 """Pages or tokens that a program looks up at once."""
-
-
-class Rows(NamedTuple):
-    """The rows of a step on the device, see `AttentionBatch`."""
-
-    query_starts: Tensor
-    """int32 [R + 1]"""
-    lengths: Tensor
-    """int32 [R]"""
-    page_table: Tensor
-    """int32 [R, any]"""
-    tokens: int
-    """New tokens of all rows."""
-    longest: int
-    """New tokens of the longest row, about: any number is right."""
-
-
-class Found(NamedTuple):
-    """Inputs of a step's recurrent layers."""
-
-    chains: Chains
-    """Of tokens // page_size + 2 R entries. Those that belong to no row have no queries, page 0 and
-    a `firsts` of -1."""
-    earlier: Tensor
-    """int64 [taps - 1, T]: see `kernels.recurrent.convolution.Before`."""
-    missing: Tensor
-    """bool [taps - 1, T]"""
 
 
 @triton.jit(do_not_specialize=["table_width", "num_tokens"])
@@ -105,17 +77,9 @@ def _find(
 
 
 def find(rows: Rows, page_size: int, taps: int) -> Found:
-    """Look up what every new token needs; nothing waits for the device.
-
-    Args:
-        rows: each with any number of tokens.
-        page_size: tokens per page.
-        taps: of the convolutions, 1 for none.
-    """
+    """See `kernels.recurrent.chains.find`."""
     number, device = len(rows.lengths), rows.lengths.device
-    entries = rows.tokens // page_size + 2 * number
-    sizes = (number, number, entries, entries, entries + 1)
-    chains = Chains(*(torch.empty(n, dtype=torch.int64, device=device) for n in sizes))
+    chains = empty_chains(rows, page_size)
     earlier = torch.empty((taps - 1, rows.tokens), dtype=torch.int64, device=device)
     missing = torch.empty((taps - 1, rows.tokens), dtype=torch.uint8, device=device)
     launch: Any = _find[(number, -(-rows.longest // _AT_ONCE))]

@@ -11,7 +11,7 @@ import triton.language as tl
 from torch import Tensor
 
 from baton_worker.kernels import triton as kernels
-from baton_worker.kernels.recurrent.convolution import Activation, Before, Places, Weights
+from baton_worker.kernels.recurrent.convolution import Activation, Before, Places, Weights, joined
 
 _MOST = 1024
 """Channels of a program, at most."""
@@ -103,8 +103,9 @@ class TritonConvolution:
             **{"SILU": activation.silu, "WIDTH": min(_MOST, kernels.power(self._width))},
         }
 
-    def __call__(self, x: Tensor, before: Before, pages: Tensor) -> Tensor:
+    def __call__(self, x: Tensor, before: Before, pages: Tensor, *tail: Tensor) -> Tensor:
         """See `Kernel`."""
+        x = joined(x, tail)
         assert x.shape[1] == self._width and pages.stride(-1) == 1 and x.dtype is pages.dtype
         x = x if x.stride(1) == 1 else x.contiguous()
         out = x.new_empty((len(x), self._channels))

@@ -98,6 +98,7 @@ class TritonScan:
     ) -> Tensor:
         """See `CpuScan.__call__`."""
         (tokens, states), (state_size, channels) = snapshots, rates.shape
+        read = read.float()
         assert read.shape[1:] == (state_size,) and states.shape[1:] == rates.shape
         assert tokens.stride(-1) == 1 and states[0].is_contiguous() and bias.shape == (channels,)
         out = torch.empty((len(read), channels), dtype=torch.float32, device=read.device)

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 import triton
 import triton.language as tl
 from torch import Tensor
@@ -226,10 +225,10 @@ class TritonStates:
 
     def walk(self, snapshots: Snapshots, query: Tensor, chains: Chains, fading: Fading) -> Tensor:
         """See `Walker`."""
-        shape, (tokens, states) = self._shape, snapshots
+        shape, (tokens, states), query = self._shape, snapshots, query.float()
         expected = len(chains.pages), shape.heads, tokens.shape[1]
         assert all(part.shape == expected for part in fading)
-        assert query.dtype is torch.float32 and query.shape[1:] == (shape.groups, shape.key_dim)
+        assert query.shape[1:] == (shape.groups, shape.key_dim)
         assert tokens.stride(-1) == 1 and states[0].is_contiguous()
         out = query.new_empty((len(query), shape.heads, shape.value_dim))
         contiguous = Chains(*(column.contiguous() for column in chains))
