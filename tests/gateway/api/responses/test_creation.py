@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import sqlite3
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -46,24 +48,29 @@ def test_it_is_begun_once_under_a_key(tmp_path: Path) -> None:
 def test_its_clients_wait_for_it_where_it_is_not_in_the_background(tmp_path: Path) -> None:
     paths = {"journal_path": tmp_path / "journal", "store_path": tmp_path / "store"}
     with site(**paths) as one, site(**paths) as two:
-        one.engine.scheduler.pace = 0.05
+        one.engine.scheduler.hold, one.engine.scheduler.pace = True, 0.05
 
         def post(here: Site, key: str, **fields: Any) -> httpx.Response:
             body = {"model": MODEL, "input": "hi"} | fields
             header = {"idempotency-key": key}
-            return httpx.post(f"{here.url}/v1/responses", json=body, headers=header)
+            url = f"{here.url}/v1/responses"
+            return httpx.post(url, json=body, headers=header, timeout=60)
 
         with ThreadPoolExecutor() as pool:
             running = pool.submit(post, one, "whole")
             until(lambda: len(submits(one)) == 1, "it runs")
+            until(lambda: has_job(paths["store_path"]), "it is stored")
             with pytest.raises(httpx.ReadTimeout):
                 httpx.post(
                     f"{one.url}/v1/responses",
                     json={"model": MODEL, "input": "hi"},
                     headers={"idempotency-key": "whole"},
-                    timeout=0.05,
+                    timeout=httpx.Timeout(60, read=0.05),
                 )
-            beside, first = post(one, "whole"), running.result()
+            waiting = pool.submit(post, one, "whole")
+            one.engine.scheduler.hold = False  # from the next request on
+            streams = [post(here, "stream", stream=True) for here in (one, two)]
+            first, beside = running.result(), waiting.result()
         after = post(two, "whole")
         assert first.json() == beside.json() == after.json()
         assert (first.json()["status"], first.json()["background"]) == ("completed", False)
@@ -72,10 +79,15 @@ def test_its_clients_wait_for_it_where_it_is_not_in_the_background(tmp_path: Pat
             "true",
             "true",
         ]
-        streams = [post(here, "stream", stream=True) for here in (one, two)]
         assert streams[0].text == streams[1].text
         assert response_of(named_events(streams[0].text))["status"] == "completed"
         assert [len(submits(here)) for here in (one, two)] == [2, 0]
+
+
+def has_job(store: Path) -> bool:
+    """Whether a response runs in the background: its journal and its store have it."""
+    with closing(sqlite3.connect(store)) as db:
+        return bool(db.execute("SELECT count(*) FROM objects WHERE kind = 'job'").fetchone()[0])
 
 
 def submits(here: Site) -> list[Submit]:
