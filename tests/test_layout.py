@@ -66,6 +66,7 @@ UNMIRRORED = {
     "worker/models/families/glm_vision.py",
     "worker/models/families/hunyuan_vision.py",
     "worker/models/families/isaac.py",
+    "worker/models/families/janus.py",
     "worker/models/families/kanana.py",
     "worker/models/families/keye.py",
     "worker/models/families/internvl.py",

@@ -79,6 +79,61 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             | {"mlp_ratio": 2.0, "use_absolute_embeddings": True}
         },
     ),
+    "vip-llava": (
+        "VipLlava",
+        _LLAMA | {"vision_config": _CLIP, "vision_feature_layer": [-2, 3, 1]},
+    ),
+    "deepseek-vl": (
+        "DeepseekVL",
+        {"text_config": {"model_type": "llama", **_TEXT}, "vision_config": _SIGLIP}
+        | {"image_token_id": 319},
+    ),
+    "janus": (
+        "Janus",
+        {"text_config": {"model_type": "llama", **_TEXT}, "image_token_id": 319}
+        | {
+            "vision_config": {"hidden_size": 32, "num_hidden_layers": 2, "num_attention_heads": 4}
+            | {"image_size": 30, "patch_size": 5, "projection_dim": 48, "depth": 3},
+            "vq_config": _VQ | {"projection_dim": 48, "image_token_embed_dim": 48},
+        },
+    ),
+    "qianfan-ocr": (
+        "QianfanOCR",
+        {"text_config": {"model_type": "qwen3", **_TEXT}, "image_token_id": 319}
+        | {"vision_config": _INTERN | {"model_type": "qianfan_ocr_vision"}},
+    ),
+    "glm-4.6v": (
+        "Glm46V",
+        {
+            "text_config": _TEXT
+            | {"rope_parameters": _MROPE | {"partial_rotary_factor": 1.0}, "n_routed_experts": 4}
+            | {"moe_intermediate_size": 24, "num_experts_per_tok": 2}
+            | {"model_type": "glm4v_moe_text"},
+            "vision_config": _GLM | {"intermediate_size": 40, "image_size": 24},
+            "image_token_id": 319,
+        },
+    ),
+    "exaone-4.5": (
+        "Exaone4_5_",
+        {
+            "text_config": {"model_type": "exaone4", **_TEXT, "sliding_window": 5}
+            | {"layer_types": ["sliding_attention", "full_attention"]},
+            "vision_config": _GLM
+            | {"intermediate_size": 40, "window_size": 16, "num_key_value_heads": 2}
+            | {"fullatt_block_indexes": [1]},
+            "image_token_id": 319,
+            "video_token_id": 318,
+        },
+    ),
+    "got-ocr2": (
+        "GotOcr2",
+        _QWEN2
+        | {
+            "vision_config": {"hidden_size": 32, "num_hidden_layers": 3, "num_attention_heads": 4}
+            | {"image_size": 48, "patch_size": 4, "window_size": 5, "global_attn_indexes": [1]}
+            | {"mlp_dim": 40, "output_channels": 12}
+        },
+    ),
     "llava-siglip": (
         "Llava",
         _LLAMA
@@ -419,6 +474,8 @@ def tiny_tower(name: str, folder: Path, **changes: Any) -> Any:
     model.save_pretrained(folder)
     if name == "kimi-k2.5":
         _as_published(model, folder)
+    if name == "qianfan-ocr":
+        _rename_text_layers(folder)
     return model
 
 
@@ -436,6 +493,18 @@ def _as_published(model: Any, folder: Path) -> None:
             name = name.replace("model.language_model.", "model.")
             tensors[f"language_model.{name}"] = tensor.clone()
     save_file(tensors, folder / "model.safetensors", {"format": "pt"})
+
+
+def _rename_text_layers(folder: Path) -> None:
+    """Where transformers renames the layers of the text model with those of the tower."""
+    from safetensors.torch import load_file, save_file
+
+    tensors = load_file(folder / "model.safetensors")
+    fixed = {
+        name.replace("language_model.model.encoder.", "language_model.model."): tensor
+        for name, tensor in tensors.items()
+    }
+    save_file(fixed, folder / "model.safetensors", {"format": "pt"})
 
 
 _CHAT = (

@@ -65,6 +65,19 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
         {"image_seq_length": 64},
     ),
+    ("VipLlavaForConditionalGeneration", CLIP, PROCESSORS["CLIPModel"], _LLAVA | _PADS),
+    (
+        "DeepseekVLForConditionalGeneration",
+        SIGLIP,
+        {"size": _SQUARE, "image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+        {"num_image_tokens": 25},
+    ),
+    (
+        "JanusForConditionalGeneration",
+        {"vision_config": {"image_size": 60, "patch_size": 12}},
+        {"size": {"height": 60, "width": 60}},
+        {"num_image_tokens": 25},
+    ),
     ("LlavaNextForConditionalGeneration", CLIP, _NEXT, _LLAVA | _PADS),
     (
         "LlavaOnevisionForConditionalGeneration",
@@ -83,6 +96,8 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {},
     ),
     ("Glm4vForConditionalGeneration", {}, {}, {}),
+    ("Glm46VForConditionalGeneration", {}, {}, {}),
+    ("Exaone4_5_ForConditionalGeneration", {}, {}, {}),
     (
         "HunYuanVLForConditionalGeneration",
         {},
@@ -132,6 +147,7 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
         {"image_seq_len": 4},
     ),
     ("InternVLForConditionalGeneration", {}, {"size": _SQUARE}, {"image_seq_length": 3}),
+    ("QianfanOCRForConditionalGeneration", {}, {"size": _SQUARE}, {"image_seq_length": 3}),
     (
         "PixtralForConditionalGeneration",
         {"vision_config": {"patch_size": 16}},
@@ -153,6 +169,8 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
 ]
 """Architecture, config.json, preprocessor_config.json and processor_config.json."""
 _CLASSES = {
+    "VipLlavaForConditionalGeneration": "LlavaProcessor",
+    "QianfanOCRForConditionalGeneration": "InternVLProcessor",
     "GlmOcrForConditionalGeneration": "Glm46VProcessor",
     "Qwen2_5_VLForConditionalGeneration": "Qwen2_5_VLProcessor",
     "InternVLForConditionalGeneration": "InternVLProcessor",
@@ -167,8 +185,17 @@ _TOKENS = {
     | {"global_image_tag": "<global-img>"},
     "SmolVLM": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
     | {"global_image_token": "<global-img>"},
-    "InternVL": {"image_token": "<IMG_CONTEXT>"}
-    | {"start_image_token": "<img>", "end_image_token": "</img>"},
+    **dict.fromkeys(
+        ("InternVL", "QianfanOCR"),
+        {"image_token": "<IMG_CONTEXT>"}
+        | {"start_image_token": "<img>", "end_image_token": "</img>"},
+    ),
+    "Exaone": {"image_token": "<|image_pad|>"},
+    **dict.fromkeys(
+        ("DeepseekVL", "Janus"),
+        {"image_token": "<image_placeholder>"}
+        | {"image_start_token": "<begin_of_image>", "image_end_token": "<end_of_image>"},
+    ),
     "AyaVision": {"image_token": "<|IMG_PATCH|>", "img_patch_token": "<|IMG_PATCH|>"}
     | {"start_of_img_token": "<|START_OF_IMG|>", "end_of_img_token": "<|END_OF_IMG|>"}
     | {"tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"},
@@ -259,6 +286,19 @@ def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
             assert text.count(token) == found.num_tokens, where
             if "image_grid_thw" in made.features:
                 assert found.grid == tuple(made.features["image_grid_thw"][0])
+
+
+def test_got_ocr2_sees_whole_pages() -> None:
+    """And tiles, if its file says so."""
+    family = FAMILIES["GotOcr2ForConditionalGeneration"]
+    config = {"vision_config": {"patch_size": 4}}
+    for tiles, settings in ((1, {}), (4, {"crop_to_patches": True})):
+        files = Files(config, settings | {"size": {"height": 48, "width": 48}})
+        found = processor_of(files, family.kind, whatever=True)(picture(90, 30))
+        own = transformers.GotOcr2ImageProcessorPil(**files.image)
+        made = own(picture(90, 30), return_tensors="np")
+        assert np.array_equal(found.pixels, made["pixel_values"])
+        assert found.num_tokens == tiles * 3 * 3, "a state for 4 x 4 patches"
 
 
 def test_stages_of_a_swin_tower_halve_the_sides() -> None:

@@ -97,6 +97,7 @@ _NEMOTRON = Family(
     whatever=True,
     names=("img_context_token_id", "image_token_id"),
 )
+_JANUS = Family("JanusImageProcessor", "<image_placeholder>")
 _OCR2 = Family("DeepseekOcr2ImageProcessor", 128_815)
 _PHI = Family("Phi4MultimodalImageProcessor", 200_010)
 _ERNIE = Family(
@@ -178,6 +179,11 @@ FAMILIES: dict[str, Family] = {
     "Phi4MMForCausalLM": _PHI,
     "Phi4MultimodalForCausalLM": _PHI,
     "DotsOCRForCausalLM": Family("Qwen2VLImageProcessor", "<|imgpad|>"),
+    "VipLlavaForConditionalGeneration": Family("CLIPImageProcessor", 32_000),
+    "DeepseekVLForConditionalGeneration": _JANUS,
+    "JanusForConditionalGeneration": replace(_JANUS, placeholder=placeholders.janus),
+    "QianfanOCRForConditionalGeneration": replace(_INTERNVL, marker="<image>", unmarked=True),
+    "Exaone4_5_ForConditionalGeneration": _QWEN,
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
     "LlavaNextVideoForConditionalGeneration": Family("LlavaNextImageProcessor", 32_001),
     "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),
@@ -210,6 +216,7 @@ FAMILIES: dict[str, Family] = {
     ),
     "Glm4vForConditionalGeneration": _GLM,
     "Glm4vMoeForConditionalGeneration": _GLM,
+    "Glm46VForConditionalGeneration": _GLM,
     "GlmOcrForConditionalGeneration": _GLM,
     "Gemma3ForConditionalGeneration": Family(
         "Gemma3ImageProcessor",
@@ -226,6 +233,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "SmolVLMForConditionalGeneration": Family(
         "SmolVLMImageProcessor", "<image>", placeholders.idefics3
+    ),
+    "GotOcr2ForConditionalGeneration": Family(
+        "GotOcr2", "<imgpad>", placeholders.internvl, whatever=True
     ),
     "InternVLForConditionalGeneration": _INTERNVL,
     "PixtralForConditionalGeneration": Family(

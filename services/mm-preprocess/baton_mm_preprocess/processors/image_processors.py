@@ -23,6 +23,12 @@ _NEXT = {
     "image_grid_pinpoints": _PINPOINTS,
     **CLIP,
 }
+_PADDED = {
+    "size": {"height": 384, "width": 384},
+    "min_size": 14,
+    "resample": _CUBIC,
+    **CLIP,
+}
 _SIDES = range(384, 2305, 384)
 _ONEVISION = {
     "size": {"height": 384, "width": 384},
@@ -69,6 +75,8 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Gemma3n": (square_images.pooled_places, {}),
     "BlipImageProcessor": (square_images.query_tokens, {}),
     "ChameleonImageProcessor": (square_images.image_codes, {}),
+    "JanusImageProcessor": (square_images.padded_square, _PADDED),
+    "DeepseekVLImageProcessor": (square_images.padded_square, _PADDED),
     "LlavaNextImageProcessor": (square_images.any_resolution, _NEXT),
     "LlavaOnevisionImageProcessor": (square_images.any_resolution, _ONEVISION),
     "Qwen2VLImageProcessor": (patch_grids.patch_sequence, _SEQUENCE),
@@ -123,6 +131,7 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     "Idefics3ImageProcessor": (tile_sets.image_splits, _SPLITS),
     "SmolVLMImageProcessor": (tile_sets.image_splits, _SPLITS),
     "GotOcr2ImageProcessor": (tile_sets.dynamic_tiles, _TILES),
+    "GotOcr2": (tile_sets.got_ocr2, _TILES | {"crop_to_patches": False}),
     "Cohere2VisionImageProcessor": (
         tile_sets.dynamic_tiles,
         _TILES | {"size": {"height": 512, "width": 512}, "rule": "least_upscaled"},

@@ -126,6 +126,11 @@ def internvl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return ["<img>", num_tokens, "</img>"]
 
 
+def janus(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+    """Image tokens between marks."""
+    return ["<begin_of_image>", num_tokens, "<end_of_image>"]
+
+
 def chameleon(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     """Image tokens between marks."""
     return ["<racm3:break>", num_tokens, "<eoss>"]
@@ -281,7 +286,7 @@ def qwen_vl(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     return ["Picture ", Number(1), ": <img>", num_tokens, "</img>\n"]
 
 
-_UNSIZED: tuple[Placeholder, ...] = (plain, single, llava, internvl)
+_UNSIZED: tuple[Placeholder, ...] = (plain, single, llava, internvl, janus)
 """Placeholders that depend on the number of embeddings only, restricted to these processors."""
 _SIZED = (FittedPatches, PatchSequence, RoundedPatches)
 

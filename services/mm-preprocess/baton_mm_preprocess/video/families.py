@@ -62,6 +62,7 @@ _QWEN3 = VideoFamily("Qwen3VLVideoProcessor", "<|video_pad|>", placeholders.qwen
 VIDEO_FAMILIES: dict[str, VideoFamily] = {
     "Qwen2VLForConditionalGeneration": _QWEN2,
     "Qwen2_5_VLForConditionalGeneration": _QWEN2,
+    "Exaone4_5_ForConditionalGeneration": _QWEN2,
     "Qwen2_5OmniModel": _OMNI2,
     "Qwen2_5OmniForConditionalGeneration": _OMNI2,
     "Qwen2_5OmniThinkerForConditionalGeneration": _OMNI2,

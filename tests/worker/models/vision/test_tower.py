@@ -37,7 +37,8 @@ def square(model: Any, make: Callable[..., Tensor]) -> Look:
     side = model.config.vision_config.image_size
     side = side if isinstance(side, int) else side[0]
     pixels = make(3, 3, side, side)
-    found = model.get_image_features(pixel_values=pixels, **defaults(model))
+    body = model if hasattr(model, "get_image_features") else model.model
+    found = body.get_image_features(pixel_values=pixels, **defaults(model))
     expected = found.pooler_output
     if expected is None:  # Llama 4 projects later.
         expected = model.multi_modal_projector(found.last_hidden_state)
@@ -215,6 +216,8 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "glm4v-moe": grids,
     "hunyuan-vl": patches,
     "paddleocr-vl": patches,
+    "glm-4.6v": grids,
+    "exaone-4.5": grids,
     "glm-ocr": grids,
     "ernie-vl": grids,
     "qwen3-omni": grids,

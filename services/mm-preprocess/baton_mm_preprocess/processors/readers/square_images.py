@@ -10,7 +10,7 @@ from baton_mm_preprocess.image.processor import height_and_width, read_processor
 from baton_mm_preprocess.processors.any_processor import Processor
 from baton_mm_preprocess.processors.any_resolution import AnyResolution
 from baton_mm_preprocess.processors.colors import read_colors
-from baton_mm_preprocess.processors.fixed_size import FixedSize
+from baton_mm_preprocess.processors.fixed_size import FixedSize, Padding
 from baton_mm_preprocess.processors.pan_and_scan import PanAndScan
 from baton_mm_preprocess.processors.readers.files import Files
 
@@ -59,6 +59,19 @@ def query_tokens(files: Files, fields: dict[str, Any]) -> Processor:
     """BLIP-2: one embedding per query of its Q-Former."""
     steps, _ = _square(files, fields)
     return FixedSize(steps, files.number("num_query_tokens", 32))
+
+
+def padded_square(files: Files, fields: dict[str, Any]) -> Processor:
+    """DeepSeek-VL and Janus: the longer side fits, the rest has the mean color."""
+    side = files.vision.get("image_size", 384)
+    if height_and_width(fields["size"]) != (side, side):
+        raise ModelError(f"its image processor and its config differ in the size of images, {side}")
+    steps = read_processor(
+        {**fields, "do_pad": False, "image_processor_type": None}, "SiglipImageProcessor"
+    )
+    red, green, blue = (int(255 * mean) for mean in fields["image_mean"])
+    padding = Padding(side, fields["min_size"], (red, green, blue), fields["resample"])
+    return FixedSize(steps, (side // files.vision.get("patch_size", 16)) ** 2, padding)
 
 
 def image_codes(files: Files, fields: dict[str, Any]) -> Processor:

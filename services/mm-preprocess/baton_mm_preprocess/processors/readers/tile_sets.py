@@ -63,6 +63,20 @@ def dynamic_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     )
 
 
+def got_ocr2(files: Files, fields: dict[str, Any]) -> Processor:
+    """GOT-OCR 2.0: whole pages, unless the file asks for tiles; an embedding for 4 x 4 patches."""
+    size = height_and_width(fields["size"])
+    side = size[0] // files.vision.get("patch_size", 16) // 4
+    return DynamicTiles(
+        read_colors(fields),
+        size,
+        fields["resample"],
+        side**2,
+        fields["min_patches"],
+        fields["max_patches"] if fields["crop_to_patches"] else 1,
+    )
+
+
 def padded_tiles(files: Files, fields: dict[str, Any]) -> Processor:
     """Llama 4."""
     if fields.get("resize_to_max_canvas"):

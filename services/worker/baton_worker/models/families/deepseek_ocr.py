@@ -1,5 +1,6 @@
-"""DeepSeek-OCR (arXiv:2510.18234) and DeepSeek-OCR 2 (arXiv:2601.20552): SAM's encoder, behind it
-CLIP's layers or queries that run through those of Qwen2."""
+"""DeepSeek-OCR (arXiv:2510.18234), DeepSeek-OCR 2 (arXiv:2601.20552) and GOT-OCR 2.0
+(arXiv:2409.01704): SAM's encoder, behind it CLIP's layers, queries that run through those of Qwen2
+or nothing."""
 
 from __future__ import annotations
 
@@ -9,7 +10,8 @@ from typing import Any
 
 from baton_worker.models.families.common import QKV, Config, architecture
 from baton_worker.models.families.deepseek_vl import text
-from baton_worker.models.families.vision_common import image_token, with_tower
+from baton_worker.models.families.vision_common import RENAMES as TEXT_RENAMES
+from baton_worker.models.families.vision_common import image_token, text_model, with_tower
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -104,6 +106,15 @@ RENAMES = (
     (r"^model\.language_model\.", "model."),
 )
 """Names of transformers to DeepSeek's own, which begin with "model."."""
+_GOT_PROJECTOR = "multi_modal_projector.multimodal_projector"
+_GOT = (
+    (r"^(model\.)?multi_modal_projector\.conv_upsampler1\.", "sam_model.net_2."),
+    (r"^(model\.)?multi_modal_projector\.conv_upsampler2\.", "sam_model.net_3."),
+    (r"^(model\.)?vision_tower\.", "sam_model."),
+    (r"^model\.multi_modal_projector\.", "multi_modal_projector."),
+)
+"""Names of GOT-OCR 2.0 to those of SAM here."""
+_POSITIONED = ("use_abs_pos", "use_rel_pos")
 
 
 @architecture("DeepseekOCRForCausalLM")
@@ -147,6 +158,38 @@ def deepseek_ocr2(c: Config) -> Decoder:
         arrangement=ViewTiles(*views, "view_seperator"),
     )
     return with_tower(decoder, tower, RENAMES)
+
+
+@architecture("GotOcr2ForConditionalGeneration")
+def got_ocr2(c: Config) -> Decoder:
+    """The states of SAM, one projection, and Qwen2."""
+    if not all(getattr(c.vision_config, name, True) for name in _POSITIONED):
+        raise AttributeError(f"vision_config without {' and '.join(_POSITIONED)}")
+    decoder = text_model(c, "qwen2", tied=True)
+    neck = getattr(c.vision_config, "output_channels", 256)
+    vision = SimpleNamespace(sam_config=c.vision_config)
+    sam = _sam(SimpleNamespace(vision_config=vision), (2 * neck, decoder.hidden))
+    tower = VisionTower(
+        stack=_no_layers(sam),
+        projector=(Dense(_GOT_PROJECTOR, decoder.hidden, decoder.hidden),),
+        image_token=image_token(c, 151_859),
+        hidden=decoder.hidden,
+        front=sam,
+    )
+    return with_tower(decoder, tower, (*_GOT, *RENAMES, *TEXT_RENAMES))
+
+
+def _no_layers(sam: SamEncoder) -> Vision:
+    """What keeps the states of `sam` as they are."""
+    return Vision(
+        hidden=sam.outputs[1],
+        vocab=0,
+        layers=(),
+        norm=sam.norm,
+        final_norm=False,
+        head=Head(tied=True),
+        patches=Patches(sam.patches.image, sam.patches.size, positions="none", given=True),
+    )
 
 
 def _text(c: Config) -> Decoder:

@@ -10,6 +10,7 @@ from typing import Any
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import QKV, Config, architecture
 from baton_worker.models.families.vision_common import (
+    RENAMES,
     image_token,
     text_model,
     two_layers,
@@ -90,6 +91,7 @@ _CHAT = (
     (r"^language_model\.(model|lm_head)\.", r"\1."),
 )
 """Names of OpenGVLab's own checkpoints to those of transformers."""
+_QIANFAN = (rf"^{_TOWER}\.layers\.", f"{_TOWER}.encoder.layer.")
 
 
 @architecture("InternVLForConditionalGeneration", "InternS1ForConditionalGeneration")
@@ -97,6 +99,20 @@ def internvl(c: Config) -> Decoder:
     """The form of transformers."""
     decoder = text_model(c, "qwen2", tied=True)
     return with_tower(decoder, _tower(c, decoder.hidden, image_token(c, 151_667)))
+
+
+@architecture("QianfanOCRForConditionalGeneration")
+def qianfan_ocr(c: Config) -> Decoder:
+    """InternVL's tower beside Qwen3, in the form of transformers or of Baidu."""
+    decoder = text_model(c, "qwen3")
+    c = SimpleNamespace(**vars(c) | {"vision_config": _biased(c.vision_config)})
+    tower = _tower(c, decoder.hidden, image_token(c, 151_671, "<IMG_CONTEXT>"))
+    return with_tower(decoder, tower, (*RENAMES, _QIANFAN, *_CHAT))
+
+
+def _biased(vision: Config) -> Config:
+    """The queries, keys and values of the tower have biases unless the config says otherwise."""
+    return SimpleNamespace(**{"attention_bias": True} | vars(vision))
 
 
 @architecture("InternVLChatModel", "SkyworkR1VChatModel", "H2OVLChatModel")

@@ -61,6 +61,21 @@ def llava(c: Config) -> Decoder:
     return with_tower(decoder, seen, (*RENAMES, *_SWIN), unused=unread(c))
 
 
+@architecture("VipLlavaForConditionalGeneration")
+def vip_llava(c: Config) -> Decoder:
+    """ViP-LLaVA (arXiv:2312.00784): the states of several layers, normed before the projections."""
+    old = getattr(c, "vision_feature_layers", [-2, -5, -8, -11, 6])
+    layers = getattr(c, "vision_feature_layer", old)
+    c = SimpleNamespace(**vars(c) | {"vision_feature_layer": layers})
+    decoder = text_model(c)
+    vision = replace(tower(c, decoder.hidden), drops_class_token=True)
+    count = len(vision.taps) or 1
+    norm = Norm(getattr(c, "projector_layernorm_eps", 1e-5), "layer", bias=True)
+    normed = Normed(norm, count * vision.stack.hidden, f"{_PROJECTOR}.projector_layernorm")
+    vision = replace(vision, projector=(normed, *vision.projector))
+    return with_tower(decoder, vision, unused=unread(c))
+
+
 @architecture("LlavaNextForConditionalGeneration", "LlavaNextVideoForConditionalGeneration")
 def llava_next(c: Config) -> Decoder:
     """Tiles of the offered resolution that fits best, as rows with a vector after each."""

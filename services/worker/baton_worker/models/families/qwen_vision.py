@@ -92,6 +92,19 @@ def qwen2_5_vl_vision(c: Config, hidden: int) -> VisionTower:
     )
 
 
+def exaone4_5_vision(c: Config, hidden: int) -> VisionTower:
+    """Qwen2.5-VL's encoder, in which several queries share a key and a value."""
+    tower = qwen2_5_vl_vision(c, hidden)
+    heads = getattr(c.vision_config, "num_key_value_heads", 8)
+
+    def shared(mixer: object) -> Attention:
+        assert isinstance(mixer, Attention)
+        return replace(mixer, num_kv_heads=heads)
+
+    layers = tuple((shared(mixer), ffn) for mixer, ffn in tower.stack.layers)
+    return replace(tower, stack=replace(tower.stack, layers=layers))
+
+
 def qwen2_5_omni_vision(c: Config, hidden: int) -> VisionTower:
     """Qwen2.5-VL's encoder, whose queries, keys and values are separate tensors. The outer config
     gives the positions per second of a video, and its sound may be interleaved with it."""

@@ -26,6 +26,8 @@ RENAMES = (
 TEXTS = {
     "cohere2": "Cohere2ForCausalLM",
     "deepseek_v3": "DeepseekV3ForCausalLM",
+    "exaone4": "Exaone4ForCausalLM",
+    "exaone4_5_text": "Exaone4ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",

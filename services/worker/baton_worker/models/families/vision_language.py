@@ -17,6 +17,7 @@ from baton_worker.models.families.llama import hunyuan, qwen2, qwen3
 from baton_worker.models.families.moe import glm4_moe, qwen3_moe
 from baton_worker.models.families.qwen_vision import RENAMES as RENAMES_OF_VISUAL
 from baton_worker.models.families.qwen_vision import (
+    exaone4_5_vision,
     qwen2_5_omni_vision,
     qwen2_5_vl_vision,
     qwen2_vl_vision,
@@ -118,6 +119,13 @@ def glm4v(c: Config) -> Decoder:
     return _with_vision(decoder, glm4v_vision(c, decoder.hidden))
 
 
+@architecture("Glm46VForConditionalGeneration")
+def glm46v(c: Config) -> Decoder:
+    """GLM-4.6V, dense (Flash) or with experts."""
+    moe = getattr(text_of(c), "model_type", "") == "glm4v_moe_text"
+    return glm4v_moe(c) if moe else glm4v(c)
+
+
 @architecture("Glm4vMoeForConditionalGeneration")
 def glm4v_moe(c: Config) -> Decoder:
     """GLM-4.5V and GLM-4.6V (arXiv:2507.01006): GLM-4.1V's encoder beside experts."""
@@ -156,6 +164,16 @@ def opencua(c: Config) -> Decoder:
     grown = SimpleNamespace(**vars(c) | {"image_token_id": token})
     decoder = text_model(c, "qwen2")
     return with_tower(decoder, qwen2_5_vl_vision(grown, decoder.hidden), (_OPENCUA, *RENAMES))
+
+
+@architecture("Exaone4_5_ForConditionalGeneration")
+def exaone4_5(c: Config) -> Decoder:
+    """EXAONE 4.5: Qwen2.5-VL's encoder beside EXAONE 4, which counts tokens alone."""
+    defaults = {"image_token_id": 67, "video_token_id": 68}
+    c = SimpleNamespace(**defaults | vars(c))
+    decoder = text_model(c, "exaone4")
+    tower = exaone4_5_vision(c, decoder.hidden)
+    return with_tower(decoder, tower, (*RENAMES_OF_VISUAL, *RENAMES), ("mtp.",))
 
 
 def _with_vision(decoder: Decoder, tower: VisionTower) -> Decoder:
