@@ -57,6 +57,9 @@ _BETTER = {
     r"^Parser Error: Current row has \d+ items; max is (\d+).*": (
         r"more than \1 of its alternatives are open at one place: make it less ambiguous"
     ),
+    r"^parser error: Too many items \(limit \d+; ff_tokens.*": (
+        "it forces text that does not end: give every recursive rule a way out"
+    ),
     r"^parser error: Too many items \(limit (\d+).*": (
         r"one token opens more than \1 of its alternatives: make it less ambiguous"
     ),
@@ -222,6 +225,9 @@ def _walk(start: LLMatcher) -> Problem | None:
             if time.process_time() - begin > _WALK_SECONDS:
                 steps = "milliseconds per token to follow"
                 return Problem("grammar_too_complex", f"it takes {steps}: make it less ambiguous")
+        # A worker follows forced text to its end; the engine reports a failure at the next mask.
+        matcher.compute_ff_bytes()
+        matcher.compute_bitmask()
         if matcher.is_error():
             return _problem(matcher.get_error())
     return None
