@@ -25,7 +25,7 @@ needs_kernels = pytest.mark.skipif(
 
 
 @pytest.fixture
-def site() -> BuildContext:
+def context() -> BuildContext:
     return BuildContext(CPU, torch.float32, lambda role: role)
 
 
@@ -46,8 +46,8 @@ def finished(*layers: nn.Module, **stored: BlockQuantized | torch.Tensor) -> Non
 
 
 @needs_kernels
-def test_parts_of_one_kind_are_one_kernel(site: BuildContext) -> None:
-    layer = Linear(64, {"a": 8, "b": 40}, site)
+def test_parts_of_one_kind_are_one_kernel(context: BuildContext) -> None:
+    layer = Linear(64, {"a": 8, "b": 40}, context)
     a, b = some_blocks(8), some_blocks(40)
     finished(layer, b=b, a=a)
     assert isinstance(layer._kernel, CpuLinear) and layer.weight is None
@@ -58,8 +58,8 @@ def test_parts_of_one_kind_are_one_kernel(site: BuildContext) -> None:
 
 
 @needs_kernels
-def test_parts_of_two_kinds_are_two_kernels(site: BuildContext) -> None:
-    layer = Linear(64, {"a": 8, "b": 40}, site)
+def test_parts_of_two_kinds_are_two_kernels(context: BuildContext) -> None:
+    layer = Linear(64, {"a": 8, "b": 40}, context)
     a, b = some_blocks(8), some_blocks(40, kind="int4_minimum")
     finished(layer, a=a, b=b)
     assert isinstance(layer._kernel, JoinedLinear)
@@ -68,8 +68,8 @@ def test_parts_of_two_kinds_are_two_kernels(site: BuildContext) -> None:
     torch.testing.assert_close(layer(x), expected, rtol=1e-4, atol=1e-4)
 
 
-def test_a_part_in_floats_makes_all_floats(site: BuildContext) -> None:
-    layer = Linear(64, {"a": 8, "b": 40}, site)
+def test_a_part_in_floats_makes_all_floats(context: BuildContext) -> None:
+    layer = Linear(64, {"a": 8, "b": 40}, context)
     a, b = some_blocks(8), torch.randn(40, 64)
     finished(layer, a=a, b=b)
     x = torch.randn(3, 64)
@@ -78,8 +78,8 @@ def test_a_part_in_floats_makes_all_floats(site: BuildContext) -> None:
 
 
 @pytest.mark.parametrize("second", ["int8", "int4_minimum"])
-def test_gates_of_one_or_two_kinds(site: BuildContext, second: str) -> None:
-    layer = GatedLinear(64, 24, site, lambda g, u: nn.functional.silu(g) * u, fused="silu")
+def test_gates_of_one_or_two_kinds(context: BuildContext, second: str) -> None:
+    layer = GatedLinear(64, 24, context, lambda g, u: nn.functional.silu(g) * u, fused="silu")
     gate, up = some_blocks(24), some_blocks(24, kind=second)
     finished(layer, gate=gate, up=up)
     x = torch.randn(3, 64)
@@ -89,11 +89,11 @@ def test_gates_of_one_or_two_kinds(site: BuildContext, second: str) -> None:
 
 @needs_kernels
 def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(
-    site: BuildContext, caplog: pytest.LogCaptureFixture
+    context: BuildContext, caplog: pytest.LogCaptureFixture
 ) -> None:
     caplog.set_level("INFO")
-    table = Table(40, 64, "embedding", site)
-    head = LanguageHead(64, 40, site, tied_to=table)
+    table = Table(40, 64, "embedding", context)
+    head = LanguageHead(64, 40, context, tied_to=table)
     blocks = some_blocks(40)
     finished(table, head, embedding=blocks)
     assert [record.message for record in caplog.records] == [
@@ -105,8 +105,8 @@ def test_a_tied_head_runs_blocks_and_the_table_keeps_floats(
     torch.testing.assert_close(head(x), x @ blocks.dequantise().T, rtol=1e-4, atol=1e-4)
 
 
-def test_blocks_of_another_shape_are_left_to_the_loader(site: BuildContext) -> None:
-    layer = Linear(64, {"a": 8}, site)
+def test_blocks_of_another_shape_are_left_to_the_loader(context: BuildContext) -> None:
+    layer = Linear(64, {"a": 8}, context)
     taken = list[str]()
     taking = QuantizedLoader([layer], took=taken.append)
     [(name, left)] = taking([("a.weight", some_blocks(9))])
@@ -114,9 +114,9 @@ def test_blocks_of_another_shape_are_left_to_the_loader(site: BuildContext) -> N
     assert not [*taking([("a.weight", some_blocks(8))])] and taken == ["a.weight"]
 
 
-def test_precision_is_chosen_by_layer(site: BuildContext) -> None:
-    linear, head = Linear(64, {"a": 8}, site), LanguageHead(64, 40, site)
-    gated = GatedLinear(64, 24, site, lambda g, u: g * u)
+def test_precision_is_chosen_by_layer(context: BuildContext) -> None:
+    linear, head = Linear(64, {"a": 8}, context), LanguageHead(64, 40, context)
+    gated = GatedLinear(64, 24, context, lambda g, u: g * u)
     for quantize, kinds in (
         ("none", (None, None, None)),
         ("int8", ("int8", "int8", "int8")),

@@ -134,8 +134,8 @@ def test_floats_go_to_the_device_when_a_layer_has_them_all(on_triton: None) -> N
 
 @pytest.mark.parametrize("floats", [False, True])
 def test_experts_too(on_triton: None, floats: bool) -> None:
-    site = replace(STAGED, name=lambda role: role + ".{expert}")
-    layer = Experts(Moe(Router(4, 2), Glu(32)), 64, site)
+    context = replace(STAGED, name=lambda role: role + ".{expert}")
+    layer = Experts(Moe(Router(4, 2), Glu(32)), 64, context)
     assert layer.gate_up is not None and layer.gate_up.device == CPU
     names = [name for name, _ in layer.weight_targets()]
     taken = [name for name in names if not (floats and name == "expert_up.2.weight")]

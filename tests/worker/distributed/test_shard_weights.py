@@ -89,9 +89,9 @@ def test_experts_are_cut_one_by_one() -> None:
 
 
 def test_tensors_of_the_heads_of_others_are_wanted_by_nobody() -> None:
-    site = replace(SITE, name=lambda role: "norms.{head}")
+    context = replace(SITE, name=lambda role: "norms.{head}")
     settings = spec.Norm(1e-5, "layer", bias=True)
-    layers = [norm(settings, (n, 3), "key_norm", site, first) for n, first in ((2, 2), (4, 0))]
+    layers = [norm(settings, (n, 3), "key_norm", context, first) for n, first in ((2, 2), (4, 0))]
     wanted = slices([layers[0]], Parts([layers[1]], Shard(1, 2)))
     assert [name for name, _ in layers[0].weight_targets()][:2] == [
         "norms.2.weight",

@@ -11,8 +11,8 @@ from baton_worker.layers.build_context import BuildContext
 
 
 @pytest.fixture
-def site() -> BuildContext:
-    """A float32 CPU site whose names are the roles themselves."""
+def context() -> BuildContext:
+    """A float32 CPU context whose names are the roles themselves."""
     return BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 

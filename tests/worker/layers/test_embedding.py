@@ -14,8 +14,8 @@ from baton_worker.layers.layer import Layer
 TOKENS, POSITIONS = torch.tensor([4, 0, 2]), torch.tensor([7, 0, 1])
 
 
-def made(settings: spec.Embedding, site: BuildContext) -> tuple[Embedding, dict[str, Tensor]]:
-    embedding, weights = Embedding(settings, 5, 4, site), {}
+def made(settings: spec.Embedding, context: BuildContext) -> tuple[Embedding, dict[str, Tensor]]:
+    embedding, weights = Embedding(settings, 5, 4, context), {}
     for part in embedding.modules():
         if isinstance(part, Layer):
             for name, rows in part.weight_targets():
@@ -29,33 +29,33 @@ def run(embedding: Embedding) -> Tensor:
     return out
 
 
-def test_looks_up_rows(site: BuildContext) -> None:
-    layer = Table(5, 3, "embedding", site)
+def test_looks_up_rows(context: BuildContext) -> None:
+    layer = Table(5, 3, "embedding", context)
     ((name, table),) = layer.weight_targets()
     table.copy_(torch.arange(15.0).view(5, 3))
     assert name == "embedding.weight"
     assert layer(torch.tensor([4, 0])).tolist() == [[12.0, 13.0, 14.0], [0.0, 1.0, 2.0]]
 
 
-def test_scales_in_the_precision_of_the_checkpoint(site: BuildContext) -> None:
-    half = BuildContext(site.device, torch.bfloat16, site.name)
+def test_scales_in_the_precision_of_the_checkpoint(context: BuildContext) -> None:
+    half = BuildContext(context.device, torch.bfloat16, context.name)
     embedding, weights = made(spec.Embedding(scale=48**0.5), half)
     rounded = torch.tensor(48**0.5, dtype=torch.bfloat16)
     assert torch.equal(run(embedding), weights["embedding.weight"][TOKENS] * rounded)
 
 
 @pytest.mark.row("F23.07")
-def test_adds_learned_positions_from_an_offset_on(site: BuildContext) -> None:
-    embedding, weights = made(spec.Embedding(positions=spec.Positions(10, offset=2)), site)
+def test_adds_learned_positions_from_an_offset_on(context: BuildContext) -> None:
+    embedding, weights = made(spec.Embedding(positions=spec.Positions(10, offset=2)), context)
     expected = weights["embedding.weight"][TOKENS] + weights["positions.weight"][POSITIONS + 2]
     torch.testing.assert_close(run(embedding), expected)
 
 
-def test_projects_a_narrow_table_before_positions_and_norm(site: BuildContext) -> None:
+def test_projects_a_narrow_table_before_positions_and_norm(context: BuildContext) -> None:
     settings = spec.Embedding(
         positions=spec.Positions(10), norm=spec.Norm(1e-5, kind="layer", bias=True), width=3
     )
-    embedding, weights = made(settings, site)
+    embedding, weights = made(settings, context)
     x = weights["embedding.weight"][TOKENS] @ weights["project_in.weight"].T
     x = x + weights["positions.weight"][POSITIONS]
     x = (x - x.mean(-1, keepdim=True)) / (x.var(-1, correction=0, keepdim=True) + 1e-5).sqrt()
@@ -64,8 +64,8 @@ def test_projects_a_narrow_table_before_positions_and_norm(site: BuildContext) -
 
 
 def test_its_name_has_no_suffix() -> None:
-    site = BuildContext(torch.device("cpu"), torch.bfloat16, {"probe": "head.probe"}.__getitem__)
-    layer = Learned((1, 2, 3), "probe", site)
+    context = BuildContext(torch.device("cpu"), torch.bfloat16, {"probe": "head.probe"}.__getitem__)
+    layer = Learned((1, 2, 3), "probe", context)
     [(name, place)] = layer.weight_targets()
     place.copy_(torch.arange(6).view(1, 2, 3))
     assert name == "head.probe" and layer().dtype is torch.bfloat16

@@ -19,8 +19,8 @@ def fill(layer: Layer) -> dict[str, torch.Tensor]:
     return values
 
 
-def test_parts_are_one_product(site: BuildContext) -> None:
-    layer = Linear(8, {"a": 4, "b": 2}, site, bias=True)
+def test_parts_are_one_product(context: BuildContext) -> None:
+    layer = Linear(8, {"a": 4, "b": 2}, context, bias=True)
     values = fill(layer)
     assert list(values) == ["a.weight", "b.weight", "a.bias", "b.bias"]
     x = torch.randn(3, 8)
@@ -32,9 +32,9 @@ def test_parts_are_one_product(site: BuildContext) -> None:
             layer.process_weights_after_loading()
 
 
-def test_a_part_without_a_bias(site: BuildContext) -> None:
+def test_a_part_without_a_bias(context: BuildContext) -> None:
     """As Whisper's keys: the others have theirs."""
-    layer = Linear(4, {"a": 4, "b": 2}, site, bias=True, unbiased=("b",))
+    layer = Linear(4, {"a": 4, "b": 2}, context, bias=True, unbiased=("b",))
     values = fill(layer)
     assert list(values) == ["a.weight", "b.weight", "a.bias"]
     x = torch.randn(3, 4)
@@ -44,18 +44,18 @@ def test_a_part_without_a_bias(site: BuildContext) -> None:
         torch.testing.assert_close(layer(x), torch.cat(expected, -1))
 
 
-def test_residual_is_added(site: BuildContext) -> None:
-    layer = Linear(4, {"a": 4}, site)
+def test_residual_is_added(context: BuildContext) -> None:
+    layer = Linear(4, {"a": 4}, context)
     fill(layer)
     x, stream = torch.randn(2, 4), torch.randn(2, 4)
     with torch.inference_mode():
         torch.testing.assert_close(layer(x, stream), layer(x) + stream)
 
 
-def test_tied_head_loads_nothing_and_keeps_the_table(site: BuildContext) -> None:
-    table = Table(10, 4, "embedding", site)
+def test_tied_head_loads_nothing_and_keeps_the_table(context: BuildContext) -> None:
+    table = Table(10, 4, "embedding", context)
     weight = fill(table)["embedding.weight"]
-    head = LanguageHead(4, 10, site, tied_to=table)
+    head = LanguageHead(4, 10, context, tied_to=table)
     assert list(head.weight_targets()) == []
     head.process_weights_after_loading()
     x = torch.randn(3, 4)
@@ -66,8 +66,8 @@ def test_tied_head_loads_nothing_and_keeps_the_table(site: BuildContext) -> None
 
 
 def test_logits_are_float32() -> None:
-    site = BuildContext(torch.device("cpu"), torch.bfloat16, lambda role: role)
-    head = LanguageHead(4, 10, site)
+    context = BuildContext(torch.device("cpu"), torch.bfloat16, lambda role: role)
+    head = LanguageHead(4, 10, context)
     fill(head)
     with torch.inference_mode():
         assert head(torch.randn(3, 4).bfloat16()).dtype is torch.float32

@@ -28,13 +28,13 @@ MIXERS: list[spec.Recurrent] = [
 
 @pytest.mark.parametrize("settings", MIXERS, ids=lambda settings: type(settings).__name__)
 def test_codes_and_texts_that_see_both_ways_are_refused(
-    settings: spec.Recurrent, site: BuildContext
+    settings: spec.Recurrent, context: BuildContext
 ) -> None:
     kind: Any = LAYERS[type(settings)]
     for codes in CODES.values():
         with pytest.raises(ModelError, match="--kv-cache-dtype auto"):
-            kind(settings, 10, replace(site, codes=codes))
-    layer = kind(settings, 10, site)
+            kind(settings, 10, replace(context, codes=codes))
+    layer = kind(settings, 10, context)
     assert isinstance(layer, Carrying) and layer.rope is None
     texts: Any = (object(),)
     step = ForwardContext(torch.zeros(1, dtype=torch.int64), {}, {}, texts=texts)

@@ -13,8 +13,8 @@ from baton_worker.layers.layer import Layer
 from baton_worker.layers.mlp import ACTIVATIONS, Glu, Mlp
 
 
-def test_gates(site: BuildContext) -> None:
-    layer = Glu(spec.Glu(6), 4, site)
+def test_gates(context: BuildContext) -> None:
+    layer = Glu(spec.Glu(6), 4, context)
     weights = {}
     for part in layer.modules():
         if isinstance(part, Layer):
@@ -26,13 +26,13 @@ def test_gates(site: BuildContext) -> None:
         torch.testing.assert_close(layer(x, stream), stream + gated @ weights["down.weight"].T)
 
 
-def test_unknown_activation_is_refused_with_the_known_ones(site: BuildContext) -> None:
+def test_unknown_activation_is_refused_with_the_known_ones(context: BuildContext) -> None:
     with pytest.raises(ModelError, match=r"'sine'.*silu"):
-        Glu(spec.Glu(6, activation="sine"), 4, site)
+        Glu(spec.Glu(6, activation="sine"), 4, context)
 
 
-def test_plain_feed_forward_has_no_gate(site: BuildContext) -> None:
-    layer = Mlp(spec.Mlp(6, activation="relu2", bias=True), 4, site)
+def test_plain_feed_forward_has_no_gate(context: BuildContext) -> None:
+    layer = Mlp(spec.Mlp(6, activation="relu2", bias=True), 4, context)
     weights = {}
     for part in layer.modules():
         if isinstance(part, Layer):

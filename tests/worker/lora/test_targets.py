@@ -111,8 +111,8 @@ def test_a_quantised_base_takes_the_same_products(
     column, context = TokenAdapters(2, 2048, CPU), BuildContext(CPU, torch.float32)
     logits = {}
     for name, rounded in (("floats", "none"), ("codes", quantize)):
-        site = BuildContext(CPU, torch.float32, adapters=column, quantization=rounded)
-        loaded = load_model(tmp_path / "base", site)
+        context = BuildContext(CPU, torch.float32, adapters=column, quantization=rounded)
+        loaded = load_model(tmp_path / "base", context)
         assert isinstance(loaded.model, Model)
         targets = LoraTargets(loaded.model, loaded.spec)
         adapter = write_adapter(tmp_path / "adapter", targets.shapes, scale=0.3)

@@ -126,11 +126,11 @@ def _stack(theirs: Any, config: Any) -> Stack:
         final_norm=False,
         tensors=spec.TensorLayout(names=_PLAIN),
     )
-    site, state = (
+    context, state = (
         BuildContext(CPU, torch.float32, Names(encoder.tensors.names)),
         theirs.state_dict(),
     )
-    stack = Stack(encoder, blocks_of(encoder, site), site)
+    stack = Stack(encoder, blocks_of(encoder, context), context)
     for layer in [part for part in stack.modules() if isinstance(part, Layer)]:
         for name, destination in layer.weight_targets():
             destination.copy_(state[name.removeprefix("model.")])

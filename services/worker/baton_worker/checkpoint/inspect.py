@@ -72,12 +72,12 @@ def tree(
 
 def _unfilled(spec: Decoder, context: BuildContext) -> nn.Module:
     """The modules of a spec, without memory for their weights."""
-    site = replace(context, device=torch.device("meta"))
+    context = replace(context, device=torch.device("meta"))
     if isinstance(spec, DualEncoder):
-        return build_dual_encoder(spec, site)
+        return build_dual_encoder(spec, context)
     if isinstance(spec, Encoder):
-        return build_encoder(spec, site)
-    return build(spec, site)
+        return build_encoder(spec, context)
+    return build(spec, context)
 
 
 def _add(spec: Decoder, branch: Tree) -> None:

@@ -214,20 +214,20 @@ def key_of(config: Config, path: Path, patches: Sequence[Path], rank: int = 0) -
 
 
 def build_kept(
-    build: Callable[[BuildContext], M], site: BuildContext, keeper: WeightKeeper
+    build: Callable[[BuildContext], M], context: BuildContext, keeper: WeightKeeper
 ) -> tuple[M, KeptWeights | None]:
     """A model over memory that outlives this worker, and that memory; over memory of its own, and
     None, where it cannot be kept. `build` makes the layers for a context."""
     counted, meta = BumpAllocator(), torch.device("meta")
-    build(replace(site, device=meta, staging=site.staging and meta, allocator=counted))
+    build(replace(context, device=meta, staging=context.staging and meta, allocator=counted))
     if (kept := keeper.lease(0, counted.size)) is None:
-        return build(site), None
-    model = build(replace(site, allocator=BumpAllocator(kept.memory)))
-    if site.staging is not None or _lies_in(model, kept.memory):
+        return build(context), None
+    model = build(replace(context, allocator=BumpAllocator(kept.memory)))
+    if context.staging is not None or _lies_in(model, kept.memory):
         return model, KeptWeights(keeper, kept, model.layers())
     log.warning("weights of this worker do not outlive it: a layer allocates some by itself")
     kept.drop()
-    return build(site), None
+    return build(context), None
 
 
 def _lies_in(model: HasLayers, memory: Tensor) -> bool:

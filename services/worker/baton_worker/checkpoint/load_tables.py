@@ -42,7 +42,7 @@ def load_tables(
     """
     checkpoint = open_checkpoint(path, patches)
     config = checkpoint.config
-    site = replace(
+    context = replace(
         rounding(context, config),
         dtype=dtype,
         peers=None,
@@ -52,9 +52,9 @@ def load_tables(
     )
     whole = served_task(config, path)
     bare = replace(whole, spec=stage_spec(whole.spec, Stage(0, 0, 0)))
-    model = build(bare.spec, site)
+    model = build(bare.spec, context)
     stored = checkpoint.tensors(whole.spec)
     if dummy:
-        stored = random_weights(meta_layers(bare, site), dtype, site.device)
-    fill(model, stored, as_stored(whole.spec, config), site.quantization, whole=False)
+        stored = random_weights(meta_layers(bare, context), dtype, context.device)
+    fill(model, stored, as_stored(whole.spec, config), context.quantization, whole=False)
     return model.eval()

@@ -47,10 +47,10 @@ def load_tower(
     context = rounding(context, checkpoint.config)
     spec = _spec(checkpoint, path)
     dtype = narrow if narrow is not None and is_expanded(spec) else context.dtype
-    site = replace(context, dtype=dtype, staging=staging(checkpoint.config))
+    context = replace(context, dtype=dtype, staging=staging(checkpoint.config))
     assert spec.tower is not None
-    model = TowerModel(spec.tower, site)
-    stored = _weights(checkpoint, spec, model, site, dummy)
+    model = TowerModel(spec.tower, context)
+    stored = _weights(checkpoint, spec, model, context, dummy)
     fill(model, stored, as_stored(spec, checkpoint.config), context.quantization, whole=False)
     model.eval()
     return LoadedTower(model.vision, held_bytes(model))
@@ -67,8 +67,8 @@ def _spec(checkpoint: Checkpoint, path: Path) -> Decoder:
 
 
 def _weights(
-    checkpoint: Checkpoint, spec: Decoder, model: TowerModel, site: BuildContext, dummy: bool
+    checkpoint: Checkpoint, spec: Decoder, model: TowerModel, context: BuildContext, dummy: bool
 ) -> Iterator[tuple[str, Stored]]:
     if dummy:
-        return random_weights(model.layers(), site.dtype, site.device)
+        return random_weights(model.layers(), context.dtype, context.device)
     return checkpoint.tensors(spec)

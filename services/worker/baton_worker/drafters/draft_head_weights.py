@@ -206,7 +206,7 @@ def _layer_head(
             most=len(specs) if spec.further else 0,
             layers=_layers(specs),
         )
-    page, build = context.settings.block_size, _site(head, context)
+    page, build = context.settings.block_size, _context(head, context)
     groups = one_group(spec.decoder, page)
     page_bytes = group_bytes(spec.decoder, groups, page, build.dtype, build.codes)
     return LayerHeadWeights(page_bytes, made, method=context.config.method)
@@ -241,7 +241,7 @@ def _layer_module(
         )
     if context.tables is not None and not (spec.own_embedding and spec.own_head):
         model = context.tables()
-    module = build_layer_head(spec, model, _site(head, context), first_layer)
+    module = build_layer_head(spec, model, _context(head, context), first_layer)
     if token_ids is not None:
         module.token_ids = token_ids.to(context.build.device)
     fill(module, iter(stored.items()), spec.decoder, _quantization(context))
@@ -271,7 +271,7 @@ def _as_stored(spec: LayerHead, stored: dict[str, Stored]) -> tuple[LayerHead, T
 def _state_head(
     spec: MedusaHeads | MlpSpeculator, head: HeadConfig, path: Path, context: WeightsContext
 ) -> StateHeadWeights:
-    module = _MODULES[type(spec)](spec, _site(head, context))
+    module = _MODULES[type(spec)](spec, _context(head, context))
     layout = Decoder(spec.hidden, spec.vocab, (), Norm(0.0), Head(), tensors=spec.tensors)
     stored = dict(open_checkpoint(path).tensors(layout))
     if isinstance(spec, MedusaHeads) and spec.vocab < spec.target_vocab:
@@ -293,7 +293,7 @@ def _quantization(context: WeightsContext) -> Quantize:
     return context.config.quantization or context.build.quantization
 
 
-def _site(head: HeadConfig, context: WeightsContext) -> BuildContext:
+def _context(head: HeadConfig, context: WeightsContext) -> BuildContext:
     """The build context of the layers of a head: the target's, for one process."""
     return replace(
         context.build,

@@ -22,14 +22,14 @@ _LEAST_SQUARE = 1e-5
 class StreamUpdate(nn.Module):
     """One layer's prediction and correction of [T, streams, hidden]; see `spec.AltUp`."""
 
-    def __init__(self, settings: spec.AltUp, decoder: spec.Decoder, site: BuildContext) -> None:
+    def __init__(self, settings: spec.AltUp, decoder: spec.Decoder, context: BuildContext) -> None:
         super().__init__()
         count, hidden = settings.num_streams, decoder.hidden
         self._active, self._count, self._scale = settings.active, count, 1.0 / hidden
-        self.router_norm = norm(decoder.norm, hidden, "altup_router_norm", site)
-        self.router = Linear(hidden, {"altup_router": count}, site)
-        self.weigh_prediction = Linear(count, {"altup_prediction": count**2}, site)
-        self.weigh_correction = Linear(count, {"altup_correction": count}, site)
+        self.router_norm = norm(decoder.norm, hidden, "altup_router_norm", context)
+        self.router = Linear(hidden, {"altup_router": count}, context)
+        self.weigh_prediction = Linear(count, {"altup_prediction": count**2}, context)
+        self.weigh_correction = Linear(count, {"altup_correction": count}, context)
 
     def predict(self, streams: Tensor) -> Tensor:
         """Each stream plus a sum of all of them."""
@@ -53,20 +53,20 @@ class StreamUpdate(nn.Module):
 class Streams(nn.Module):
     """From the embeddings of tokens to their streams, and from these to hidden states."""
 
-    def __init__(self, decoder: spec.Decoder, site: BuildContext) -> None:
+    def __init__(self, decoder: spec.Decoder, context: BuildContext) -> None:
         super().__init__()
         settings = decoder.altup
         assert settings is not None
         self._settings, self._hidden = settings, decoder.hidden
         self._layers, width = len(decoder.layers), settings.layer_width
-        total, here = self._layers * width, replace(site, name=str)
+        total, here = self._layers * width, replace(context, name=str)
         self._factors = tuple(
-            torch.tensor(factor, dtype=site.dtype).item()
+            torch.tensor(factor, dtype=context.dtype).item()
             for factor in (math.sqrt(width), decoder.hidden**-0.5, math.sqrt(0.5))
         )
-        self.table = Table(settings.layer_vocab, total, "layer_embedding", site)
-        self.project = Linear(decoder.hidden, {"layer_projection": total}, site)
-        self.norm = norm(decoder.norm, width, "layer_projection_norm", site)
+        self.table = Table(settings.layer_vocab, total, "layer_embedding", context)
+        self.project = Linear(decoder.hidden, {"layer_projection": total}, context)
+        self.norm = norm(decoder.norm, width, "layer_projection_norm", context)
         self.begin, self.end = (
             nn.ModuleList(
                 Linear(decoder.hidden, {f"model.{name}.{stream}": decoder.hidden}, here)

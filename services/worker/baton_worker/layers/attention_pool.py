@@ -19,14 +19,14 @@ from baton_worker.layers.norm import norm
 class AttentionPool(nn.Module):
     """x + ffn(norm(x)), where x is the attention output of one learned query over the states."""
 
-    def __init__(self, settings: spec.AttentionPool, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.AttentionPool, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._num_heads = settings.num_heads
-        self.probe = Learned((1, 1, hidden), "probe", site)
-        self.project = _Input(hidden, site)
-        self.output = Linear(hidden, {"pool_output": hidden}, site, bias=True)
-        self.norm = norm(settings.norm, hidden, "pool_norm", site)
-        self.ffn = Mlp(settings.ffn, hidden, site)
+        self.probe = Learned((1, 1, hidden), "probe", context)
+        self.project = _Input(hidden, context)
+        self.output = Linear(hidden, {"pool_output": hidden}, context, bias=True)
+        self.norm = norm(settings.norm, hidden, "pool_norm", context)
+        self.ffn = Mlp(settings.ffn, hidden, context)
 
     def forward(self, states: Tensor) -> Tensor:
         """[R, N, hidden] to [R, hidden]."""
@@ -49,9 +49,9 @@ class AttentionPool(nn.Module):
 class _Input(Linear):
     """Fused QKV with the names of `torch.nn.MultiheadAttention`: one weight, one bias."""
 
-    def __init__(self, hidden: int, site: BuildContext) -> None:
-        super().__init__(hidden, {"pool_input": 3 * hidden}, site, bias=True)
-        self._source = site.name("pool_input")
+    def __init__(self, hidden: int, context: BuildContext) -> None:
+        super().__init__(hidden, {"pool_input": 3 * hidden}, context, bias=True)
+        self._source = context.name("pool_input")
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """in_proj_weight and in_proj_bias."""

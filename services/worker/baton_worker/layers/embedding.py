@@ -23,17 +23,17 @@ class Table(Layer):
     weight: nn.Parameter | None
 
     def __init__(
-        self, rows: int, width: int, role: str, site: BuildContext, extra: int = 0
+        self, rows: int, width: int, role: str, context: BuildContext, extra: int = 0
     ) -> None:
         super().__init__()
-        self._name, self._extra = site.name(role), extra
+        self._name, self._extra = context.name(role), extra
         self._shape = (rows, width)
-        self.weight = site.empty(rows, width)
+        self.weight = context.empty(rows, width)
         self._rows: Callable[[Tensor], Tensor] | None = None
         self.lora: LoraEmbedding | None = None
         """Changes of adapters, where adapters are served."""
-        if site.adapters is not None and role == "embedding" and not extra:
-            self.lora = LoraEmbedding(site.adapters)
+        if context.adapters is not None and role == "embedding" and not extra:
+            self.lora = LoraEmbedding(context.adapters)
 
     @property
     def shape(self) -> tuple[int, int]:
@@ -73,21 +73,21 @@ class Embedding(nn.Module):
     """Token embedding plus learned position embedding, if any: see `spec.Embedding`."""
 
     def __init__(
-        self, settings: spec.Embedding, vocab: int, hidden: int, site: BuildContext
+        self, settings: spec.Embedding, vocab: int, hidden: int, context: BuildContext
     ) -> None:
         super().__init__()
         width = settings.width or hidden
         # Checkpoints were trained with the scale in the precision of the model.
-        self._scale = torch.tensor(settings.scale, dtype=site.dtype).item()
-        self.tokens = Table(vocab, width, "embedding", site, settings.extra)
+        self._scale = torch.tensor(settings.scale, dtype=context.dtype).item()
+        self.tokens = Table(vocab, width, "embedding", context, settings.extra)
         self.project = self.positions = self.norm = None
         if width != hidden:
-            self.project = Linear(width, {"project_in": hidden}, site)
+            self.project = Linear(width, {"project_in": hidden}, context)
         if settings.positions is not None:
             self._offset = settings.positions.offset
-            self.positions = Table(settings.positions.size, hidden, "positions", site)
+            self.positions = Table(settings.positions.size, hidden, "positions", context)
         if settings.norm is not None:
-            self.norm = norm(settings.norm, hidden, "embedding_norm", site)
+            self.norm = norm(settings.norm, hidden, "embedding_norm", context)
 
     def forward(
         self, tokens: Tensor, positions: Tensor, media: MediaEmbeddings | None = None
@@ -110,10 +110,10 @@ class Embedding(nn.Module):
 class Learned(Layer):
     """One parameter of any shape, named after its role without a ".weight" suffix."""
 
-    def __init__(self, shape: tuple[int, ...], role: str, site: BuildContext) -> None:
+    def __init__(self, shape: tuple[int, ...], role: str, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name(role)
-        self.value = site.empty(*shape)
+        self._name = context.name(role)
+        self.value = context.empty(*shape)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The parameter."""

@@ -48,7 +48,7 @@ class Linear(Layer):
         self,
         in_features: int,
         parts: Mapping[str, int],
-        site: BuildContext,
+        context: BuildContext,
         *,
         bias: bool = False,
         unbiased: Collection[str] = (),
@@ -56,22 +56,22 @@ class Linear(Layer):
         """`unbiased`: parts without a bias, where the others have one."""
         super().__init__()
         self.in_features, out_features = in_features, sum(parts.values())
-        self._parts = {site.name(role): rows for role, rows in parts.items()}
-        self.weight = site.staged(out_features, in_features)
-        self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
-        self.bias = site.empty(out_features) if bias else None
-        self._unbiased = frozenset(site.name(role) for role in unbiased)
+        self._parts = {context.name(role): rows for role, rows in parts.items()}
+        self.weight = context.staged(out_features, in_features)
+        self.like: Tensor = torch.empty(0, dtype=context.dtype, device=context.device)
+        self.bias = context.empty(out_features) if bias else None
+        self._unbiased = frozenset(context.name(role) for role in unbiased)
         if self.bias is not None and unbiased:
             self.bias.zero_()
-        self.int8_inputs, self._row_block = site.int8_inputs, site.row_block
+        self.int8_inputs, self._row_block = context.int8_inputs, context.row_block
         self._kernel: LinearKernel = PlainLinear(self.weight, self.bias, self._row_block)
         self._quantized = dict[str, QuantizedWeight]()
         self._weight_bytes = 0
-        self._adapters = site.adapters
+        self._adapters = context.adapters
         self.lora: LoraKernel | None = None
-        if site.adapters is not None:
+        if context.adapters is not None:
             sizes = list(parts.values())
-            self.lora = lora_kernel(in_features, sizes, site.adapters, self.like, self.out_dtype)
+            self.lora = lora_kernel(in_features, sizes, context.adapters, self.like, self.out_dtype)
         self._row_squares = torch.empty(0)
         """See `kernels.lora.magnitudes`; where adapters are served."""
         self.sum_over_ranks: Callable[[Tensor], Tensor] | None = None
@@ -227,13 +227,13 @@ class GatedLinear(Linear):
         self,
         in_features: int,
         size: int,
-        site: BuildContext,
+        context: BuildContext,
         gate: Callable[[Tensor, Tensor], Tensor],
         *,
         fused: str | None = None,
         bias: bool = False,
     ) -> None:
-        super().__init__(in_features, {"gate": size, "up": size}, site, bias=bias)
+        super().__init__(in_features, {"gate": size, "up": size}, context, bias=bias)
         self._gate, self.gate = gate, fused
 
     def forward(self, x: Tensor, residual: Tensor | None = None) -> Tensor:
@@ -260,10 +260,10 @@ class LanguageHead(Linear):
     out_dtype = torch.float32
 
     def __init__(
-        self, hidden: int, vocab: int, site: BuildContext, *, tied_to: Shared | None = None
+        self, hidden: int, vocab: int, context: BuildContext, *, tied_to: Shared | None = None
     ) -> None:
-        super().__init__(hidden, {"head": vocab}, site)
-        self._head_name = site.name("head")
+        super().__init__(hidden, {"head": vocab}, context)
+        self._head_name = context.name("head")
         self._whole = dict[int, LinearKernel]()
         """Weights that adapters have in the place of the head's, by number."""
         self.tied = tied_to is not None
@@ -272,7 +272,7 @@ class LanguageHead(Linear):
             assert tied_to.weight is not None
             self.weight = tied_to.weight
             self._kernel = PlainLinear(tied_to.weight, None, self._row_block)
-            self._parts = {site.name("embedding"): vocab}
+            self._parts = {context.name("embedding"): vocab}
 
     @property
     def lora_parts(self) -> dict[str, int]:

@@ -25,16 +25,16 @@ class Head(LanguageHead):
         settings: spec.Head,
         hidden: int,
         vocab: int,
-        site: BuildContext,
+        context: BuildContext,
         *,
         tied_to: Shared | None = None,
     ) -> None:
-        super().__init__(hidden, vocab, site, tied_to=tied_to)
+        super().__init__(hidden, vocab, context, tied_to=tied_to)
         self._settings = settings
         if settings.unit_rows:
             self.lora = None  # The rows of a sum are not those of its parts.
-        self._bias_name = site.name("head")
-        self.logit_bias = site.empty(vocab) if settings.bias else None
+        self._bias_name = context.name("head")
+        self.logit_bias = context.empty(vocab) if settings.bias else None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight, unless the embedding fills it, and the bias."""

@@ -35,20 +35,20 @@ class Attending(Mixer):
     call: AttentionSpec
     backend: Backend
 
-    def __init__(self, call: AttentionSpec, site: BuildContext) -> None:
+    def __init__(self, call: AttentionSpec, context: BuildContext) -> None:
         super().__init__()
         self.call = call
         if call.context is None:
-            self.backend = site.attention.select(call)
+            self.backend = context.attention.select(call)
         else:
-            assert site.peers is not None, "KV is divided among ranks, and there is one"
+            assert context.peers is not None, "KV is divided among ranks, and there is one"
             if call.spans:
                 raise ModelError(
                     "The image tokens of this model see one another in both directions, which "
                     "--decode-context-parallel-size does not support: leave it at 1."
                 )
-            backend = site.attention.select(part(call))
-            self.backend = ContextParallelBackend(backend, call.context, site.peers)
+            backend = context.attention.select(part(call))
+            self.backend = ContextParallelBackend(backend, call.context, context.peers)
 
     def slots(self, step: ForwardContext, pages: Tensor) -> Tensor:
         """int64 [T]: slot mapping of new tokens in this layer's `pages`."""
@@ -64,12 +64,12 @@ class Carrying(Mixer):
     what: str
     """The mixer's name, as the subject of error messages."""
 
-    def __init__(self, site: BuildContext) -> None:
+    def __init__(self, context: BuildContext) -> None:
         super().__init__()
-        if site.codes is not None:
+        if context.codes is not None:
             raise ModelError(
-                f"{self.what} does not read what pages keep as {site.codes}: serve this model with "
-                "--kv-cache-dtype auto."
+                f"{self.what} does not read what pages keep as {context.codes}: serve this model "
+                "with --kv-cache-dtype auto."
             )
 
     def check(self, step: ForwardContext) -> None:

@@ -79,12 +79,12 @@ def fused_gate(settings: spec.Glu) -> str | None:
 class Glu(Bare):
     """down(activation(gate(x)) * up(x)), gate and up in one product."""
 
-    def __init__(self, settings: spec.Glu, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Glu, hidden: int, context: BuildContext) -> None:
         super().__init__()
         size, bias = settings.intermediate, settings.bias
         gate, fused = gating(settings), fused_gate(settings)
-        self.gate_up = GatedLinear(hidden, size, site, gate, fused=fused, bias=bias)
-        self.down = Linear(size, {"down": hidden}, site, bias=bias or settings.down_bias)
+        self.gate_up = GatedLinear(hidden, size, context, gate, fused=fused, bias=bias)
+        self.down = Linear(size, {"down": hidden}, context, bias=bias or settings.down_bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""
@@ -95,12 +95,12 @@ class Glu(Bare):
 class Mlp(Bare):
     """down(activation(up(x)))."""
 
-    def __init__(self, settings: spec.Mlp, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Mlp, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._activation = activation(settings.activation)
         size, bias = settings.intermediate, settings.bias
-        self.up = Linear(hidden, {"up": size}, site, bias=bias)
-        self.down = Linear(size, {"down": hidden}, site, bias=bias)
+        self.up = Linear(hidden, {"up": size}, context, bias=bias)
+        self.down = Linear(size, {"down": hidden}, context, bias=bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""

@@ -26,17 +26,17 @@ class _Norm(Layer):
         settings: spec.Norm,
         shape: int | tuple[int, ...],
         role: str,
-        site: BuildContext,
+        context: BuildContext,
         first: int = 0,
     ) -> None:
         super().__init__()
-        self._name, self._first = site.name(role), first
+        self._name, self._first = context.name(role), first
         full = (shape,) if isinstance(shape, int) else shape
         self._shape = full[-1:]
         self.eps, self._offset = settings.eps, settings.offset
-        self.weight = site.empty(*full) if settings.scaled else None
-        self.bias = site.empty(*full) if settings.bias else None
-        self._placement = site.dtype, site.device
+        self.weight = context.empty(*full) if settings.scaled else None
+        self.bias = context.empty(*full) if settings.bias else None
+        self._placement = context.dtype, context.device
         self._kernel: CpuNorm | TritonNorm | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -109,12 +109,15 @@ class ConditionedNorm(RmsNorm):
         size: int,
         role: str,
         condition: spec.TimeCondition,
-        site: BuildContext,
+        context: BuildContext,
     ) -> None:
-        super().__init__(settings, size, role, site)
+        super().__init__(settings, size, role, context)
         self._condition = condition
-        self._roles = site.name("condition_down"), site.name("condition_up")
-        self.down, self.up = site.empty(condition.rank, size), site.empty(size, condition.rank)
+        self._roles = context.name("condition_down"), context.name("condition_up")
+        self.down, self.up = (
+            context.empty(condition.rank, size),
+            context.empty(size, condition.rank),
+        )
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scale, and what makes its factor."""
@@ -159,7 +162,11 @@ NORMS: dict[str, type[RmsNorm | LayerNorm]] = {"rms": RmsNorm, "layer": LayerNor
 
 
 def norm(
-    settings: spec.Norm, shape: int | tuple[int, ...], role: str, site: BuildContext, first: int = 0
+    settings: spec.Norm,
+    shape: int | tuple[int, ...],
+    role: str,
+    context: BuildContext,
+    first: int = 0,
 ) -> RmsNorm | LayerNorm:
     """Build the layer of a `spec.Norm`; the weight has `shape`, and its last axis is normed."""
-    return NORMS[settings.kind](settings, shape, role, site, first)
+    return NORMS[settings.kind](settings, shape, role, context, first)

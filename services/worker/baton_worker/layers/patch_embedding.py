@@ -18,14 +18,14 @@ CHANNELS = 3
 class Patches(nn.Module):
     """Projected patches with a leading class token and added position embeddings."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Patches, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self.settings = settings
-        self.project = PatchProjection(settings, hidden, site)
+        self.project = PatchProjection(settings, hidden, context)
         self.class_token = None
         if settings.class_token:
-            self.class_token = Learned((hidden,), "class_token", site)
-        self.positions = Table(settings.count, hidden, "positions", site)
+            self.class_token = Learned((hidden,), "class_token", context)
+        self.positions = Table(settings.count, hidden, "positions", context)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """[R, 3, image, image] to [R * count, hidden], image by image."""
@@ -52,9 +52,9 @@ class PatchProjection(Linear):
     """A convolution with disjoint windows, run as a matrix product; the checkpoint's shape is
     [hidden, C, size, size]."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Patches, hidden: int, context: BuildContext) -> None:
         pixels = CHANNELS * settings.size**2
-        super().__init__(pixels, {"patches": hidden}, site, bias=settings.bias)
+        super().__init__(pixels, {"patches": hidden}, context, bias=settings.bias)
         self._window = (CHANNELS, settings.size, settings.size)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:

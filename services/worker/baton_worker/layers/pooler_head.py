@@ -35,13 +35,13 @@ ACTIVATIONS: dict[str, Callable[[Tensor], Tensor]] = {
 class Dense(nn.Module):
     """norm(activation(W x + b)): see `spec.Dense`."""
 
-    def __init__(self, settings: spec.Dense, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Dense, context: BuildContext) -> None:
         super().__init__()
         if settings.activation not in ACTIVATIONS:
             known = ", ".join(ACTIVATIONS)
             raise ModelError(f"Activation '{settings.activation}' is unknown. Known: {known}.")
         self._activation = ACTIVATIONS[settings.activation]
-        here = replace(site, name=lambda role: role)
+        here = replace(context, name=lambda role: role)
         outputs = {settings.name: settings.outputs}
         self.linear = Linear(settings.inputs, outputs, here, bias=settings.bias)
         self.norm = None

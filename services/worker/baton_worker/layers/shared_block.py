@@ -20,13 +20,13 @@ class LowRank(Bare):
     """x A^T B^T of several parts side by side, each with a B and an A of its own."""
 
     def __init__(
-        self, in_features: int, rank: int, parts: Mapping[str, int], site: BuildContext
+        self, in_features: int, rank: int, parts: Mapping[str, int], context: BuildContext
     ) -> None:
         super().__init__()
         downs = {f"{role}_adapter_down": rank for role in parts}
-        self.down = Linear(in_features, downs, site)
+        self.down = Linear(in_features, downs, context)
         self.ups = nn.ModuleList(
-            Linear(rank, {f"{role}_adapter_up": size}, site) for role, size in parts.items()
+            Linear(rank, {f"{role}_adapter_up": size}, context) for role, size in parts.items()
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -51,13 +51,13 @@ class Adapted(Bare):
 class SharedAttention(Attention):
     """Attention of a `spec.SharedAttention`: its input is twice as wide as its output."""
 
-    def __init__(self, settings: spec.SharedAttention, hidden: int, site: BuildContext) -> None:
-        super().__init__(settings, hidden, site, width=2 * hidden)
+    def __init__(self, settings: spec.SharedAttention, hidden: int, context: BuildContext) -> None:
+        super().__init__(settings, hidden, context, width=2 * hidden)
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts, adapter = {"query": query, "key": kv, "value": kv}, None
         if settings.adapter_rank is not None:
-            adapter = LowRank(2 * hidden, settings.adapter_rank, parts, site)
+            adapter = LowRank(2 * hidden, settings.adapter_rank, parts, context)
         self.project: Adapted = Adapted(self.project, adapter)
 
     def share(self, owner: SharedAttention) -> None:
@@ -68,15 +68,15 @@ class SharedAttention(Attention):
 class SharedGlu(Bare):
     """down(activation(gate) * up) of a `spec.SharedGlu`; gate and up with an adapter."""
 
-    def __init__(self, settings: spec.SharedGlu, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SharedGlu, hidden: int, context: BuildContext) -> None:
         super().__init__()
         size, bias = settings.intermediate, settings.bias
         self._gating = gating(settings)
-        self.gate_up = Linear(hidden, {"gate": size, "up": size}, site, bias=bias)
-        self.adapter_down = Linear(hidden, {"ffn_adapter_down": settings.adapter_rank}, site)
+        self.gate_up = Linear(hidden, {"gate": size, "up": size}, context, bias=bias)
+        self.adapter_down = Linear(hidden, {"ffn_adapter_down": settings.adapter_rank}, context)
         ups = {"gate_adapter_up": size, "up_adapter_up": size}
-        self.adapter_up = Linear(settings.adapter_rank, ups, site)
-        self.down = Linear(size, {"down": hidden}, site, bias=bias)
+        self.adapter_up = Linear(settings.adapter_rank, ups, context)
+        self.down = Linear(size, {"down": hidden}, context, bias=bias)
 
     def share(self, owner: SharedGlu) -> None:
         """Drop the own weights for those of the first layer of the block; the adapter stays."""

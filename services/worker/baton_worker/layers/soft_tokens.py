@@ -27,10 +27,10 @@ class SoftTokenEmbedder(nn.Module):
     """
 
     def __init__(
-        self, name: str, rows: int, width: int, hidden: int, eps: float, site: BuildContext
+        self, name: str, rows: int, width: int, hidden: int, eps: float, context: BuildContext
     ) -> None:
         super().__init__()
-        here, own = replace(site, name=str).under(name), spec.Norm(eps)
+        here, own = replace(context, name=str).under(name), spec.Norm(eps)
         self.table = Table(rows, width, "embedding", here)
         self.hard_norm = norm(own, width, "hard_embedding_norm", here)
         self.soft_norm = norm(own, width, "soft_embedding_norm", here)

@@ -19,17 +19,17 @@ from baton_worker.layers.mlp import activation
 class SparseGlu(Bare):
     """See `spec.SparseGlu`."""
 
-    def __init__(self, settings: spec.SparseGlu, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SparseGlu, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._activation = activation(settings.activation)
         deviations = NormalDist().inv_cdf(settings.sparsity)
-        self._deviations = torch.tensor(deviations, dtype=site.dtype).item()
+        self._deviations = torch.tensor(deviations, dtype=context.dtype).item()
         self.add_up: Callable[[Tensor], Tensor] = lambda sums: sums
         """Sums over the channels of all ranks that have a part."""
         self.num_parts = 1
         size, bias = settings.intermediate, settings.bias
-        self.gate_up = GatedLinear(hidden, size, site, self._gated, bias=bias)
-        self.down = Linear(size, {"down": hidden}, site, bias=bias)
+        self.gate_up = GatedLinear(hidden, size, context, self._gated, bias=bias)
+        self.down = Linear(size, {"down": hidden}, context, bias=bias)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""

@@ -25,25 +25,25 @@ class AltUpBlock(Bare):
     number = 0
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
     ) -> None:
         super().__init__()
         settings, hidden = decoder.altup, decoder.hidden
         assert settings is not None
         self._settings, self.mixer, self.ffn = settings, mixer, ffn
-        self.update = StreamUpdate(settings, decoder, site)
+        self.update = StreamUpdate(settings, decoder, context)
         self.mixer_norm, self.mixer_post_norm, self.ffn_norm, self.ffn_post_norm = (
-            norm(decoder.norm, hidden, f"{role}_norm", site)
+            norm(decoder.norm, hidden, f"{role}_norm", context)
             for role in ("mixer", "mixer_post", "ffn", "ffn_post")
         )
-        self.left = Linear(hidden, {"laurel_left": settings.rank}, site)
-        self.right = Linear(settings.rank, {"laurel_right": hidden}, site)
-        self.laurel_norm = norm(decoder.norm, hidden, "laurel_norm", site)
+        self.left = Linear(hidden, {"laurel_left": settings.rank}, context)
+        self.right = Linear(settings.rank, {"laurel_right": hidden}, context)
+        self.laurel_norm = norm(decoder.norm, hidden, "laurel_norm", context)
         self._activation = activation(settings.activation)
-        self.factors = Learned((hidden,), "altup_scale", site)
-        self.layer_gate = Linear(hidden, {"layer_gate": settings.layer_width}, site)
-        self.layer_output = Linear(settings.layer_width, {"layer_output": hidden}, site)
-        self.layer_norm = norm(decoder.norm, hidden, "layer_output_norm", site)
+        self.factors = Learned((hidden,), "altup_scale", context)
+        self.layer_gate = Linear(hidden, {"layer_gate": settings.layer_width}, context)
+        self.layer_output = Linear(settings.layer_width, {"layer_output": hidden}, context)
+        self.layer_norm = norm(decoder.norm, hidden, "layer_output_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """Streams side by side, [T, streams * hidden], to the same."""

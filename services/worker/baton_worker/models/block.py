@@ -45,7 +45,7 @@ class Sequential(Bare):
         decoder: spec.Decoder,
         mixer: nn.Module | None,
         ffn: nn.Module | None,
-        site: BuildContext,
+        context: BuildContext,
         *,
         half: type[Half],
         mixer_norm: bool = True,
@@ -54,8 +54,8 @@ class Sequential(Bare):
         self.mixer, self.ffn = mixer, ffn
         self.mixer_half: Half | NoNorm | None = None
         if mixer is not None:
-            self.mixer_half = half(decoder, "mixer", site) if mixer_norm else NoNorm(decoder)
-        self.ffn_half = None if ffn is None else half(decoder, "ffn", site)
+            self.mixer_half = half(decoder, "mixer", context) if mixer_norm else NoNorm(decoder)
+        self.ffn_half = None if ffn is None else half(decoder, "ffn", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -84,21 +84,21 @@ class Sequential(Bare):
 
 
 def by_mixer(
-    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
 ) -> Sequential:
     """Post-norms around attention and pre-norms around other mixers (OLMo Hybrid)."""
     half = PostNorm if isinstance(mixer, Attention) else PreNorm
-    return Sequential(decoder, mixer, ffn, site, half=half)
+    return Sequential(decoder, mixer, ffn, context, half=half)
 
 
 def with_gated_cross(
-    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+    decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
 ) -> nn.Module:
     """Layers of attention to the states of an encoder are gated, others pre-normed (Llama 3.2
     Vision)."""
     if isinstance(mixer, CrossAttention):
-        return GatedCross(decoder, mixer, ffn, site)
-    return Sequential(decoder, mixer, ffn, site, half=PreNorm)
+        return GatedCross(decoder, mixer, ffn, context)
+    return Sequential(decoder, mixer, ffn, context, half=PreNorm)
 
 
 class Crossed(Sequential):
@@ -110,9 +110,9 @@ class Crossed(Sequential):
         decoder: spec.Decoder,
         mixer: nn.Module | None,
         ffn: nn.Module | None,
-        site: BuildContext,
+        context: BuildContext,
     ) -> None:
-        super().__init__(decoder, mixer, ffn, site, half=PreNorm)
+        super().__init__(decoder, mixer, ffn, context, half=PreNorm)
         self._crosses = isinstance(mixer, CrossAttention)
 
     def _mixed(self, x: Residual, step: ForwardContext, pages: Tensor) -> Residual:
@@ -149,15 +149,15 @@ class Joined(Bare):
         decoder: spec.Decoder,
         mixer: nn.Module,
         ffn: nn.Module,
-        site: BuildContext,
+        context: BuildContext,
         *,
         residual_normed: bool,
     ) -> None:
         super().__init__()
         self.mixer, self.ffn, self._residual_normed = mixer, ffn, residual_normed
-        self.embedding_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.hidden_norm = norm(decoder.norm, decoder.hidden, "joined_norm", site)
-        self.ffn_half = PreNorm(decoder, "ffn", site)
+        self.embedding_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.hidden_norm = norm(decoder.norm, decoder.hidden, "joined_norm", context)
+        self.ffn_half = PreNorm(decoder, "ffn", context)
 
     def forward(
         self, embedded: Tensor, hidden: Tensor, step: ForwardContext, pages: Tensor
@@ -178,14 +178,14 @@ class Parallel(Bare):
         decoder: spec.Decoder,
         mixer: nn.Module,
         ffn: nn.Module,
-        site: BuildContext,
+        context: BuildContext,
         *,
         shared: bool,
     ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = None if shared else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.ffn_norm = None if shared else norm(decoder.norm, decoder.hidden, "ffn_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -199,12 +199,12 @@ class Shortcut(nn.Module):
     """A pre-norm layer; a parallel mixture of experts joins the stream after the next layer."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -221,13 +221,13 @@ class ByModality(Bare):
     `spec.ModalityMoe`."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
         self._has_experts = isinstance(ffn, ModalityMoe)
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -242,17 +242,17 @@ class Beside(Bare):
     own that hands its output to the next one, which adds both to the stream and has the ffn."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module | None, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn, blend = mixer, ffn, decoder.blend
         self._scales = blend.linear if isinstance(mixer, Carrying) else blend.attention
         self._ffn_scale = blend.ffn[1]
         self.mixer_norm = (
-            norm(decoder.norm, decoder.hidden, "mixer_norm", site) if ffn is None else None
+            norm(decoder.norm, decoder.hidden, "mixer_norm", context) if ffn is None else None
         )
         self.ffn_norm = (
-            None if ffn is None else norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+            None if ffn is None else norm(decoder.norm, decoder.hidden, "ffn_norm", context)
         )
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
@@ -272,15 +272,15 @@ class Blended(Bare):
     """old * norm(x) + new * f(norm(x)) with the model's weights (MiniMax-01, arXiv:2501.08313)."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn, self._blend = mixer, ffn, decoder.blend
         self._mixer_blend = decoder.blend.attention
         if isinstance(mixer, LinearAttention):
             self._mixer_blend = decoder.blend.linear
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -296,13 +296,13 @@ class SharedTransformer(Bare):
     linear(ffn(norm(attention(norm([x, embeddings]))))) to the mixer of the next layer."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: SharedAttention, ffn: SharedGlu, site: BuildContext
+        self, decoder: spec.Decoder, mixer: SharedAttention, ffn: SharedGlu, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn, hidden = mixer, ffn, decoder.hidden
-        self.mixer_norm = norm(decoder.norm, 2 * hidden, "shared_norm", site)
-        self.ffn_norm = norm(decoder.norm, hidden, "shared_ffn_norm", site)
-        self.output = Linear(hidden, {"shared_output": hidden}, site)
+        self.mixer_norm = norm(decoder.norm, 2 * hidden, "shared_norm", context)
+        self.ffn_norm = norm(decoder.norm, hidden, "shared_ffn_norm", context)
+        self.output = Linear(hidden, {"shared_output": hidden}, context)
 
     def share(self, owner: SharedTransformer) -> None:
         """Use the weights of the first layer of the block for all but adapters and `output`."""
@@ -322,10 +322,10 @@ class SharedTransformer(Bare):
 class AfterTransformer(Bare):
     """x + mixer(norm(x + what a `SharedTransformer` before it has handed over))."""
 
-    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, site: BuildContext) -> None:
+    def __init__(self, decoder: spec.Decoder, mixer: nn.Module, context: BuildContext) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, None
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""
@@ -342,14 +342,14 @@ def _keep_embedded(x: Tensor, step: ForwardContext) -> None:
 
 
 def beside_shared(
-    decoder: spec.Decoder, mixer: nn.Module | None, ffn: nn.Module | None, site: BuildContext
+    decoder: spec.Decoder, mixer: nn.Module | None, ffn: nn.Module | None, context: BuildContext
 ) -> nn.Module:
     """The halves of a hybrid layer: the shared block, or nothing, and the mixer after it."""
     if mixer is None:
-        return Sequential(decoder, None, None, site, half=PreNorm)
+        return Sequential(decoder, None, None, context, half=PreNorm)
     if isinstance(mixer, SharedAttention) and isinstance(ffn, SharedGlu):
-        return SharedTransformer(decoder, mixer, ffn, site)
-    return AfterTransformer(decoder, mixer, site)
+        return SharedTransformer(decoder, mixer, ffn, context)
+    return AfterTransformer(decoder, mixer, context)
 
 
 STYLES: dict[str, Callable[..., nn.Module]] = {

@@ -28,17 +28,17 @@ class BlockStack(nn.Module):
     """Blocks that own consecutive layers of a `KVCache`."""
 
     def _set_blocks(
-        self, blocks: Iterable[nn.Module], site: BuildContext, first_layer: int = 0
+        self, blocks: Iterable[nn.Module], context: BuildContext, first_layer: int = 0
     ) -> None:
         """Take the blocks; `first_layer` is the layer of the cache that belongs to the first. What
         runs before them is to be there already: modules are listed in execution order."""
         self.blocks = nn.ModuleList(blocks)
-        self.dtype = site.dtype
+        self.dtype = context.dtype
         self.cached = slice(first_layer, first_layer + len(self.blocks))
         """The layers of the cache that belong to these blocks."""
         mixers = [module for module in self.blocks.modules() if isinstance(module, Mixer)]
         ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
-        self._rotaries = {rope: _rotary(rope, site) for rope in ropes}
+        self._rotaries = {rope: _rotary(rope, context) for rope in ropes}
         self.fouriers = nn.ModuleList(r for r in self._rotaries.values() if isinstance(r, Fourier))
         self._backends: dict[Any, Any] = {mixer.call: mixer.backend for mixer in mixers}
         self._calls = [
@@ -103,7 +103,7 @@ def _made(plans: dict[Any, Any]) -> dict[Any, Any]:
     }
 
 
-def _rotary(rope: spec.Rope, site: BuildContext) -> Rotary | Fourier:
+def _rotary(rope: spec.Rope, context: BuildContext) -> Rotary | Fourier:
     if isinstance(rope, spec.FourierRope):
-        return Fourier(rope, site)
-    return Rotary(rope, site.device)
+        return Fourier(rope, context)
+    return Rotary(rope, context.device)

@@ -63,7 +63,7 @@ LAYERS: dict[type, type[nn.Module]] = {
 }
 
 
-def build(decoder: spec.Decoder, site: BuildContext) -> Model:
+def build(decoder: spec.Decoder, context: BuildContext) -> Model:
     """The modules of a spec with uninitialised parameters, named by the spec.
 
     Raises:
@@ -71,17 +71,17 @@ def build(decoder: spec.Decoder, site: BuildContext) -> Model:
             a layer or its page format.
     """
     names = Names(decoder.tensors.names)
-    return Model(decoder, _blocks(decoder, names, site), replace(site, name=names))
+    return Model(decoder, _blocks(decoder, names, context), replace(context, name=names))
 
 
-def _blocks(decoder: spec.Decoder, names: Names, site: BuildContext) -> Iterator[nn.Module]:
+def _blocks(decoder: spec.Decoder, names: Names, context: BuildContext) -> Iterator[nn.Module]:
     """The blocks in order; those of a `spec.SharedAttention` share weights."""
     owners = dict[int, SharedTransformer]()
     for layer, (mixer, ffn) in enumerate(decoder.layers):
         if decoder.stage is not None and layer not in decoder.stage.layers:
             yield Absent()
             continue
-        block = _block(decoder, mixer, ffn, replace(site, name=names.at(layer)))
+        block = _block(decoder, mixer, ffn, replace(context, name=names.at(layer)))
         if isinstance(mixer, spec.SharedAttention):
             assert isinstance(block, SharedTransformer)
             owner = owners.setdefault(mixer.block, block)
@@ -91,36 +91,36 @@ def _blocks(decoder: spec.Decoder, names: Names, site: BuildContext) -> Iterator
 
 
 def build_layer_head(
-    head: spec.LayerHead, target: Model, site: BuildContext, first_layer: int
+    head: spec.LayerHead, target: Model, context: BuildContext, first_layer: int
 ) -> LayerHeadModel:
     """The modules of a draft head; `first_layer` is the layer of the cache that is its first.
     Raises as `build`."""
     names = Names(head.decoder.tensors.names)
     blocks = [
-        _head_block(head, layer, replace(site, name=names.at(layer)))
+        _head_block(head, layer, replace(context, name=names.at(layer)))
         for layer in range(len(head.decoder.layers))
     ]
-    return LayerHeadModel(head, blocks, target, replace(site, name=names), first_layer)
+    return LayerHeadModel(head, blocks, target, replace(context, name=names), first_layer)
 
 
-def _head_block(head: spec.LayerHead, layer: int, site: BuildContext) -> nn.Module:
+def _head_block(head: spec.LayerHead, layer: int, context: BuildContext) -> nn.Module:
     decoder, (mixer, ffn) = head.decoder, head.decoder.layers[layer]
     if layer or not isinstance(head.inputs, spec.JoinedAttention):
         style = decoder.style if layer or head.first_norm else "unnormed"
-        return _block(replace(decoder, style=style), mixer, ffn, site)
+        return _block(replace(decoder, style=style), mixer, ffn, context)
     assert type(mixer) is spec.Attention and ffn is not None
-    attention = Attention(mixer, decoder.hidden, site, width=2 * decoder.hidden)
-    after = LAYERS[type(ffn)](ffn, decoder.hidden, site)
+    attention = Attention(mixer, decoder.hidden, context, width=2 * decoder.hidden)
+    after = LAYERS[type(ffn)](ffn, decoder.hidden, context)
     normed = head.inputs.residual_normed
-    return Joined(decoder, attention, after, site, residual_normed=normed)
+    return Joined(decoder, attention, after, context, residual_normed=normed)
 
 
-def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, site: BuildContext) -> nn.Module:
+def _block(decoder: spec.Decoder, mixer: Any, ffn: Any, context: BuildContext) -> nn.Module:
     if isinstance(mixer, spec.CrossAttention):
         # It may run some tokens of a step, and adapter numbers are those of all of them.
-        site = replace(site, adapters=None)
+        context = replace(context, adapters=None)
     parts = [
-        None if part is None else LAYERS[type(part)](part, decoder.hidden, site)
+        None if part is None else LAYERS[type(part)](part, decoder.hidden, context)
         for part in (mixer, ffn)
     ]
-    return STYLES[decoder.style](decoder, *parts, site)
+    return STYLES[decoder.style](decoder, *parts, context)

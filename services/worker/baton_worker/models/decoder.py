@@ -39,11 +39,11 @@ class Model(BlockStack):
     """A causal language model over a paged cache. Holds weights only, no request state."""
 
     def __init__(
-        self, decoder: spec.Decoder, blocks: Iterable[nn.Module], site: BuildContext
+        self, decoder: spec.Decoder, blocks: Iterable[nn.Module], context: BuildContext
     ) -> None:
         super().__init__()
         embedding, hidden = decoder.embedding, decoder.hidden
-        self._device = site.device
+        self._device = context.device
         stage = decoder.stage or spec.Stage(0, len(decoder.layers), len(decoder.layers))
         self.stage = stage
         """The layers of this stage."""
@@ -52,8 +52,8 @@ class Model(BlockStack):
         self.embedding: Embedding | None = None
         """None in a stage that reads no token vectors. A tied head needs the table, too."""
         if stage.is_first or (stage.is_last and decoder.head.tied):
-            self.embedding = Embedding(embedding, decoder.vocab, hidden, site)
-        self._set_blocks(blocks, site)
+            self.embedding = Embedding(embedding, decoder.vocab, hidden, context)
+        self._set_blocks(blocks, context)
         self.width = embedding.width or hidden
         """Channels of a hidden state that `logits` reads."""
         self.norm: nn.Module | None = None
@@ -61,11 +61,11 @@ class Model(BlockStack):
         self.head: Head | None = None
         """None in a stage that is not the last one."""
         if stage.is_last:
-            self._set_head(decoder, site)
-        self._suppressed = _token_ids(decoder.suppressed_tokens, site)
+            self._set_head(decoder, context)
+        self._suppressed = _token_ids(decoder.suppressed_tokens, context)
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._skip_sources = {skip.source for skip in decoder.skips}
-        self.adapters = site.adapters
+        self.adapters = context.adapters
         """The adapter of each token, where adapters are served."""
         self.draft_inputs: tuple[int, ...] | None = None
         """The layers whose inputs a trained draft head reads beside the last hidden states. None:
@@ -74,8 +74,8 @@ class Model(BlockStack):
         """Pooling head for non-generative tasks; set before the weights are filled."""
         self.vision: MediaTower | None = None
         """Encoder of images; set before the weights are filled."""
-        self._vision_tokens = _token_ids(decoder.vision_tokens, site)
-        self.streams = None if decoder.altup is None else Streams(decoder, site)
+        self._vision_tokens = _token_ids(decoder.vision_tokens, context)
+        self.streams = None if decoder.altup is None else Streams(decoder, context)
         for number, block in enumerate(self.blocks):
             if isinstance(block, AltUpBlock):
                 block.number = number
@@ -86,17 +86,17 @@ class Model(BlockStack):
         self.progress = 0
         """Number of layers run since construction: advances within a step, for watchdogs."""
 
-    def _set_head(self, decoder: spec.Decoder, site: BuildContext) -> None:
+    def _set_head(self, decoder: spec.Decoder, context: BuildContext) -> None:
         """Build the layers after the last block."""
         hidden, tied_to = decoder.hidden, None
         if decoder.final_norm:
-            self.norm = norm(decoder.norm, hidden, "norm", site)
+            self.norm = norm(decoder.norm, hidden, "norm", context)
         if self.width != hidden:
-            self.project = Linear(hidden, {"project_out": self.width}, site)
+            self.project = Linear(hidden, {"project_out": self.width}, context)
         if decoder.head.tied:
             assert self.embedding is not None
             tied_to = self.embedding.tokens
-        self.head = Head(decoder.head, self.width, decoder.vocab, site, tied_to=tied_to)
+        self.head = Head(decoder.head, self.width, decoder.vocab, context, tied_to=tied_to)
 
     @torch.inference_mode()
     def forward(
@@ -274,6 +274,6 @@ class Model(BlockStack):
         return logits.index_fill(-1, self._suppressed, torch.finfo(logits.dtype).min)
 
 
-def _token_ids(tokens: Sequence[int], site: BuildContext) -> Tensor | None:
+def _token_ids(tokens: Sequence[int], context: BuildContext) -> Tensor | None:
     """int64 on the model's device; None for none."""
-    return torch.tensor(tokens, device=site.device) if tokens else None
+    return torch.tensor(tokens, device=context.device) if tokens else None

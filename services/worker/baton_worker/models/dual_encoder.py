@@ -21,19 +21,21 @@ from baton_worker.spec.names import Names
 class VisionTower(nn.Module):
     """Images to vectors: see `spec.Vision`."""
 
-    def __init__(self, vision: spec.Vision, site: BuildContext) -> None:
+    def __init__(self, vision: spec.Vision, context: BuildContext) -> None:
         super().__init__()
         self._count = vision.patches.count
-        self.embedding = Patches(vision.patches, vision.hidden, site)
+        self.embedding = Patches(vision.patches, vision.hidden, context)
         self.embedding_norm = self.pool = self.projection = None
         if vision.embedding_norm is not None:
-            self.embedding_norm = norm(vision.embedding_norm, vision.hidden, "embedding_norm", site)
-        self.stack = Stack(vision, blocks_of(vision, site), site)
+            self.embedding_norm = norm(
+                vision.embedding_norm, vision.hidden, "embedding_norm", context
+            )
+        self.stack = Stack(vision, blocks_of(vision, context), context)
         if vision.pool is not None:
             names = Names(vision.pool.names)
-            self.pool = AttentionPool(vision.pool, vision.hidden, replace(site, name=names))
+            self.pool = AttentionPool(vision.pool, vision.hidden, replace(context, name=names))
         if vision.projection is not None:
-            self.projection = Dense(vision.projection, site)
+            self.projection = Dense(vision.projection, context)
 
     def forward(self, pixels: Tensor) -> Tensor:
         """[R, 3, image, image] to [R, width]."""
@@ -52,13 +54,13 @@ class DualEncoderModel(EncoderModel):
     """A text encoder with an image encoder."""
 
     def __init__(
-        self, towers: spec.DualEncoder, blocks: Sequence[nn.Module], site: BuildContext
+        self, towers: spec.DualEncoder, blocks: Sequence[nn.Module], context: BuildContext
     ) -> None:
-        super().__init__(towers, blocks, site)
+        super().__init__(towers, blocks, context)
         self._end, self._padding = towers.end, towers.padding
-        self.projection = Dense(towers.projection, site)
+        self.projection = Dense(towers.projection, context)
         names = Names(towers.vision.tensors.names)
-        self.vision = VisionTower(towers.vision, replace(site, name=names))
+        self.vision = VisionTower(towers.vision, replace(context, name=names))
         side = towers.vision.patches.image
         self.image_shape = (CHANNELS, side, side)
         """Pixel shape of one image."""
@@ -99,7 +101,7 @@ class DualEncoderModel(EncoderModel):
         return int(places[0]) if len(places) else -1
 
 
-def build_dual_encoder(towers: spec.DualEncoder, site: BuildContext) -> DualEncoderModel:
+def build_dual_encoder(towers: spec.DualEncoder, context: BuildContext) -> DualEncoderModel:
     """The modules of both encoders with uninitialised parameters. `ModelError` as from `build`."""
-    site = replace(site, name=Names(towers.tensors.names))
-    return DualEncoderModel(towers, blocks_of(towers, site), site)
+    context = replace(context, name=Names(towers.tensors.names))
+    return DualEncoderModel(towers, blocks_of(towers, context), context)

@@ -27,16 +27,16 @@ class Stack(nn.Module):
     """The blocks of an encoder and the final norm. Counts the layers that it has run."""
 
     def __init__(
-        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
+        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], context: BuildContext
     ) -> None:
         super().__init__()
         self.blocks, self.norm = nn.ModuleList(blocks), None
         if encoder.final_norm:
-            self.norm = norm(encoder.norm, encoder.hidden, "norm", site)
+            self.norm = norm(encoder.norm, encoder.hidden, "norm", context)
         mixers = [module for module in self.modules() if isinstance(module, Bidirectional)]
         ropes = [mixer.rope for mixer in mixers if mixer.rope is not None]
-        self._rotaries = {rope: Rotary(rope, site.device) for rope in ropes}
-        self._dtype = site.dtype
+        self._rotaries = {rope: Rotary(rope, context.device) for rope in ropes}
+        self._dtype = context.dtype
         self.progress = 0
 
     def forward(
@@ -72,19 +72,19 @@ class EncoderModel(nn.Module):
     """Packed texts to hidden states. Holds weights only, no request state."""
 
     def __init__(
-        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], site: BuildContext
+        self, encoder: spec.Encoder, blocks: Sequence[nn.Module], context: BuildContext
     ) -> None:
         super().__init__()
         hidden = encoder.hidden
-        self.embedding = Embedding(encoder.embedding, encoder.vocab, hidden, site)
+        self.embedding = Embedding(encoder.embedding, encoder.vocab, hidden, context)
         self.types = self.embedding_norm = None
         self._last_type = encoder.token_types - 1
         if encoder.token_types:
-            self.types = Table(encoder.token_types, hidden, "token_types", site)
+            self.types = Table(encoder.token_types, hidden, "token_types", context)
         if encoder.embedding_norm is not None:
-            self.embedding_norm = norm(encoder.embedding_norm, hidden, "embedding_norm", site)
-        self.stack = Stack(encoder, blocks, site)
-        self.dtype = site.dtype
+            self.embedding_norm = norm(encoder.embedding_norm, hidden, "embedding_norm", context)
+        self.stack = Stack(encoder, blocks, context)
+        self.dtype = context.dtype
         self.pooler: Pooler | None = None
         """The pooling head; set before the weights are filled."""
 
@@ -122,27 +122,27 @@ class EncoderModel(nn.Module):
         return out
 
 
-def build_encoder(encoder: spec.Encoder, site: BuildContext) -> EncoderModel:
+def build_encoder(encoder: spec.Encoder, context: BuildContext) -> EncoderModel:
     """The modules of a spec with uninitialised parameters. `ModelError` as from `build`."""
-    site = replace(site, name=Names(encoder.tensors.names))
-    return EncoderModel(encoder, blocks_of(encoder, site), site)
+    context = replace(context, name=Names(encoder.tensors.names))
+    return EncoderModel(encoder, blocks_of(encoder, context), context)
 
 
-def blocks_of(encoder: spec.Encoder, site: BuildContext) -> list[nn.Module]:
+def blocks_of(encoder: spec.Encoder, context: BuildContext) -> list[nn.Module]:
     """The blocks of a stack, in order."""
     names = Names(encoder.tensors.names)
     return [
-        _block(encoder, layer, replace(site, name=names.at(layer)))
+        _block(encoder, layer, replace(context, name=names.at(layer)))
         for layer in range(len(encoder.layers))
     ]
 
 
-def _block(encoder: spec.Encoder, layer: int, site: BuildContext) -> nn.Module:
+def _block(encoder: spec.Encoder, layer: int, context: BuildContext) -> nn.Module:
     mixer, ffn = encoder.layers[layer]
     assert isinstance(mixer, spec.Attention)
-    attention = Bidirectional(mixer, encoder.hidden, site)
+    attention = Bidirectional(mixer, encoder.hidden, context)
     block = STYLES[encoder.style](
-        encoder, attention, LAYERS[type(ffn)](ffn, encoder.hidden, site), site
+        encoder, attention, LAYERS[type(ffn)](ffn, encoder.hidden, context), context
     )
     if layer < encoder.bare_layers:
         block.get_submodule("mixer_half").register_module("norm", nn.Identity())

@@ -17,14 +17,14 @@ class GatedCross(Bare):
     states goes past the block."""
 
     def __init__(
-        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, site: BuildContext
+        self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
     ) -> None:
         super().__init__()
         self.mixer, self.ffn = mixer, ffn
-        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", site)
-        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", site)
-        self.gate = Learned((1,), "cross_gate", site)
-        self.ffn_gate = Learned((1,), "cross_ffn_gate", site)
+        self.mixer_norm = norm(decoder.norm, decoder.hidden, "mixer_norm", context)
+        self.ffn_norm = norm(decoder.norm, decoder.hidden, "ffn_norm", context)
+        self.gate = Learned((1,), "cross_gate", context)
+        self.ffn_gate = Learned((1,), "cross_ffn_gate", context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """[T, hidden] to [T, hidden]."""

@@ -22,10 +22,10 @@ Part: TypeAlias = Callable[[Tensor, Tensor | None], Tensor]
 class Half(Bare):
     """One half of a block: a mixer or an ffn with its norms and residual addition."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
+    def __init__(self, decoder: spec.Decoder, role: str, context: BuildContext) -> None:
         super().__init__()
         self.scale = decoder.residual_scale
-        self.norm = norm(decoder.norm, decoder.hidden, f"{role}_norm", site)
+        self.norm = norm(decoder.norm, decoder.hidden, f"{role}_norm", context)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """The stream [T, hidden] to the stream after this half."""
@@ -55,12 +55,12 @@ class PreNorm(Half):
 class Conditioned(PreNorm):
     """As `PreNorm`; the norm of a feed-forward is conditioned on a time."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
-        super().__init__(decoder, role, site)
+    def __init__(self, decoder: spec.Decoder, role: str, context: BuildContext) -> None:
+        super().__init__(decoder, role, context)
         if role == "ffn":
             assert decoder.condition is not None, "the style needs it"
             arguments = (decoder.norm, decoder.hidden, f"{role}_norm", decoder.condition)
-            self.norm = ConditionedNorm(*arguments, site)
+            self.norm = ConditionedNorm(*arguments, context)
 
 
 class NoNorm(Bare):
@@ -82,9 +82,9 @@ class NoNorm(Bare):
 class ScaledNorm(Half):
     """x + s * f(norm(x)) with one learned factor per channel (LayerScale, arXiv:2103.17239)."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
-        super().__init__(decoder, role, site)
-        self.factors = Learned((decoder.hidden,), f"{role}_scale", site)
+    def __init__(self, decoder: spec.Decoder, role: str, context: BuildContext) -> None:
+        super().__init__(decoder, role, context)
+        self.factors = Learned((decoder.hidden,), f"{role}_scale", context)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
@@ -95,8 +95,8 @@ class ScaledNorm(Half):
 class PostNorm(Half):
     """x + norm(f(x)) (OLMo 2, arXiv:2501.00656)."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
-        super().__init__(decoder, f"{role}_post", site)
+    def __init__(self, decoder: spec.Decoder, role: str, context: BuildContext) -> None:
+        super().__init__(decoder, f"{role}_post", context)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""
@@ -107,12 +107,12 @@ class PostNorm(Half):
 class SandwichNorm(Half):
     """x + post_norm(f(norm(x))) (CogView, arXiv:2105.13290)."""
 
-    def __init__(self, decoder: spec.Decoder, role: str, site: BuildContext) -> None:
-        super().__init__(decoder, role, site)
+    def __init__(self, decoder: spec.Decoder, role: str, context: BuildContext) -> None:
+        super().__init__(decoder, role, context)
         after = decoder.norm
         if decoder.post_offsets is not None:
             after = replace(after, offset=decoder.post_offsets[role == "ffn"])
-        self.post_norm = norm(after, decoder.hidden, f"{role}_post_norm", site)
+        self.post_norm = norm(after, decoder.hidden, f"{role}_post_norm", context)
 
     def forward(self, x: Tensor, part: Part) -> Tensor:
         """See `Half.forward`."""

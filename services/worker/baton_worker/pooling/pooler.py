@@ -25,12 +25,12 @@ FINISHES: dict[Finish, Callable[[Tensor], Tensor]] = {
 class Pooler(nn.Module):
     """The head of a recipe and its final function. Holds weights only, no request state."""
 
-    def __init__(self, recipe: PoolingRecipe, site: BuildContext) -> None:
+    def __init__(self, recipe: PoolingRecipe, context: BuildContext) -> None:
         super().__init__()
         self.recipe = recipe
-        self._dtype = site.dtype
+        self._dtype = context.dtype
         self._finish = FINISHES[recipe.finish]
-        self.head = nn.ModuleList(Dense(layer, site) for layer in recipe.head)
+        self.head = nn.ModuleList(Dense(layer, context) for layer in recipe.head)
 
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""

@@ -29,10 +29,10 @@ def gated(gate: Tensor, up: Tensor) -> Tensor:
 
 def built(dtype: torch.dtype, scheme: str | None, *, gate: bool) -> tuple[Linear, Tensor]:
     """A layer of two parts, and its weight in float32."""
-    site = BuildContext(CPU, dtype, adapters=TokenAdapters(3, 64, CPU))
-    layer = Linear(K, {"gate": HALF, "up": HALF}, site, bias=True)
+    context = BuildContext(CPU, dtype, adapters=TokenAdapters(3, 64, CPU))
+    layer = Linear(K, {"gate": HALF, "up": HALF}, context, bias=True)
     if gate:
-        layer = GatedLinear(K, HALF, site, gated, fused="silu", bias=True)
+        layer = GatedLinear(K, HALF, context, gated, fused="silu", bias=True)
     assert layer.weight is not None and layer.bias is not None
     layer.bias.copy_(torch.linspace(-1, 1, N))
     wide = some(N, K, seed=1).to(dtype).float()

@@ -44,10 +44,10 @@ def test_whole_models_have_the_numbers_of_one_launch_after_another(
         tiny_models.save_checkpoint(folder, architecture, num_hidden_layers=1)
         found = []
         for fused in (False, True):
-            site = BuildContext(
+            context = BuildContext(
                 device, torch.float32, attention=AttentionSelector("reference"), layout=layout
             )
-            texts = Texts(load_model(folder, site), 3)
+            texts = Texts(load_model(folder, context), 3)
             seen.clear()
             with monkeypatch.context() as patch:
                 patch.setattr(gqa, "runs", lambda device, fused=fused: fused)

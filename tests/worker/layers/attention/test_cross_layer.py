@@ -57,9 +57,9 @@ def attention(query: Tensor, key: Tensor, value: Tensor, w: dict[str, Tensor]) -
 
 @pytest.mark.parametrize("chunk", [1, 4, 11])
 def test_a_layer_norms_the_keys_of_another_with_its_own_weight(
-    site: BuildContext, chunk: int
+    context: BuildContext, chunk: int
 ) -> None:
-    source, target = KVSharingSource(SOURCE, 8, site), KVSharingTarget(TARGET, 8, site)
+    source, target = KVSharingSource(SOURCE, 8, context), KVSharingTarget(TARGET, 8, context)
     first, second = filled(source), filled(target)
     assert "key.weight" in first and "key.weight" not in second
     x, y = torch.randn(11, 8), torch.randn(11, 8)

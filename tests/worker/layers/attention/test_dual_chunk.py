@@ -44,8 +44,8 @@ def test_rows_within_one_chunk_are_left_alone() -> None:
     assert by_chunk(whole, 4) is whole
 
 
-def test_a_step_attends_to_no_more_parts_than_it_has(site: BuildContext) -> None:
-    layer = DualChunk(SETTINGS, 16, site)
+def test_a_step_attends_to_no_more_parts_than_it_has(context: BuildContext) -> None:
+    layer = DualChunk(SETTINGS, 16, context)
     plans = [layer.backend.plan(batch([1], [start]), layer.call) for start in (3, 4, 8, 12)]
     assert [len(plan.parts) for plan in plans] == [1, 2, 3, 3]
     assert [plan.stretch is None for plan in plans] == [True, True, False, False]
@@ -64,7 +64,7 @@ def test_a_step_attends_to_no_more_parts_than_it_has(site: BuildContext) -> None
     ],
 )
 def test_combinations_that_mean_nothing_are_refused(
-    site: BuildContext, changes: dict[str, Any], message: str
+    context: BuildContext, changes: dict[str, Any], message: str
 ) -> None:
     with pytest.raises(ModelError, match=message):
-        DualChunk(replace(SETTINGS, **changes), 16, site)
+        DualChunk(replace(SETTINGS, **changes), 16, context)

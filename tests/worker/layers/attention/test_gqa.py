@@ -13,16 +13,16 @@ from baton_worker.layers.layer import Layer
 from baton_worker.layers.rope.rope import Rotary, rotate_
 
 
-def test_keys_and_values_land_in_their_slots(site: BuildContext) -> None:
+def test_keys_and_values_land_in_their_slots(context: BuildContext) -> None:
     rope = spec.Rope(dim=4, base=100.0, max_position=32)
     settings = spec.Attention(num_heads=4, num_kv_heads=2, head_dim=4, scale=0.5, rope=rope)
-    layer, weights = Attention(settings, 8, site), {}
+    layer, weights = Attention(settings, 8, context), {}
     for part in layer.modules():
         if isinstance(part, Layer):
             for name, rows in part.weight_targets():
                 weights[name] = rows.copy_(torch.randn(rows.shape))
-    batch = AttentionBatch.build([3], [0], [[2, 0]], 2, site.device)
-    angles = Rotary(rope, site.device).angles(torch.arange(3), torch.float32)
+    batch = AttentionBatch.build([3], [0], [[2, 0]], 2, context.device)
+    angles = Rotary(rope, context.device).angles(torch.arange(3), torch.float32)
     pages = torch.zeros(3, 2, 2, 2, 4)
     x = torch.randn(3, 8)
     with torch.inference_mode():

@@ -26,8 +26,8 @@ CPU = torch.device("cpu")
 LENGTH = 150
 
 
-def made(site: BuildContext, settings: Any = SETTINGS) -> tuple[Indexer, dict[str, Tensor]]:
-    indexer = Indexer(settings, 8, site)
+def made(context: BuildContext, settings: Any = SETTINGS) -> tuple[Indexer, dict[str, Tensor]]:
+    indexer = Indexer(settings, 8, context)
     parts = [part for part in indexer.modules() if isinstance(part, Layer)]
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
@@ -80,11 +80,11 @@ def expected(x: Tensor, low: Tensor, w: dict[str, Tensor], *, interleaved: bool)
 @pytest.mark.parametrize("interleaved", [False, True])
 @pytest.mark.parametrize("start", [0, 60, 149])
 def test_the_keys_of_the_highest_scores_are_chosen(
-    site: BuildContext, interleaved: bool, start: int
+    context: BuildContext, interleaved: bool, start: int
 ) -> None:
     assert SETTINGS.indexer is not None
     own = replace(SETTINGS.indexer, interleaved=interleaved)
-    indexer, weights = made(site, replace(SETTINGS, indexer=own))
+    indexer, weights = made(context, replace(SETTINGS, indexer=own))
     x, low = torch.randn(LENGTH, 8), torch.randn(LENGTH, 7)
     rows = torch.zeros(160, SETTINGS.kept_width)
     with torch.inference_mode():
@@ -100,9 +100,9 @@ def test_the_keys_of_the_highest_scores_are_chosen(
 
 
 @pytest.mark.usefixtures("seeded")
-def test_what_is_chosen_does_not_depend_on_how_many_are_chosen_for(site: BuildContext) -> None:
+def test_what_is_chosen_does_not_depend_on_how_many_are_chosen_for(context: BuildContext) -> None:
     """Not by a bit of the scores: they are compared with their neighbours'."""
-    indexer, _ = made(site)
+    indexer, _ = made(context)
     x, low = torch.randn(LENGTH, 8), torch.randn(LENGTH, 7)
     # Each key three times: whole groups of scores that are equal, or differ if a bit does.
     x[50:100], x[100:150] = x[:50].clone(), x[:50].clone()
@@ -130,8 +130,8 @@ def test_scores_have_the_same_bits_beside_any_others(heads: int) -> None:
             assert torch.equal(some, whole[tokens, : blocks * BLOCK])
 
 
-def test_weights_of_heads_are_not_rounded(site: BuildContext) -> None:
-    indexer = Indexer(replace(SETTINGS, query_rank=32), 64, replace(site, dtype=torch.bfloat16))
+def test_weights_of_heads_are_not_rounded(context: BuildContext) -> None:
+    indexer = Indexer(replace(SETTINGS, query_rank=32), 64, replace(context, dtype=torch.bfloat16))
     parts = [part for part in indexer.modules() if isinstance(part, Layer)]
     choose_precision(parts, "int8")
     assert isinstance(indexer.weights, Exact) and indexer.weights.weight is not None
@@ -143,8 +143,8 @@ def test_weights_of_heads_are_not_rounded(site: BuildContext) -> None:
     torch.testing.assert_close(indexer.weights(x), x @ exact.T, rtol=1e-5, atol=1e-5)
 
 
-def test_keys_turn_in_their_first_channels_alone(site: BuildContext) -> None:
-    indexer, _ = made(site)
+def test_keys_turn_in_their_first_channels_alone(context: BuildContext) -> None:
+    indexer, _ = made(context)
     x = torch.randn(1, 8).expand(20, -1)
     with torch.inference_mode():
         keys = indexer.keys(x, angles_of(torch.arange(20)))

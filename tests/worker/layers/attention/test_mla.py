@@ -58,8 +58,10 @@ def expanded(x: Tensor, w: dict[str, Tensor], *, turns: bool = True) -> Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 3, 11])
 @pytest.mark.parametrize("rope", [ROPE, None], ids=["turned", "without positions"])
-def test_absorbed_equals_expanded(site: BuildContext, chunk: int, rope: spec.Rope | None) -> None:
-    layer = LatentAttention(replace(SETTINGS, rope=rope), 8, site)
+def test_absorbed_equals_expanded(
+    context: BuildContext, chunk: int, rope: spec.Rope | None
+) -> None:
+    layer = LatentAttention(replace(SETTINGS, rope=rope), 8, context)
     weights = {
         name: rows.copy_(torch.randn(rows.shape)).clone()
         for part in layer.modules()

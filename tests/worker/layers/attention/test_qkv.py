@@ -29,12 +29,12 @@ def filled(module: torch.nn.Module) -> dict[str, torch.Tensor]:
     }
 
 
-def test_plain_heads_are_one_product(site: BuildContext) -> None:
-    assert isinstance(projection(PLAIN, 8, site), Linear)
+def test_plain_heads_are_one_product(context: BuildContext) -> None:
+    assert isinstance(projection(PLAIN, 8, context), Linear)
 
 
-def test_narrow_values_are_scaled_and_padded(site: BuildContext) -> None:
-    layer = projection(replace(PLAIN, values=spec.Values(4, scale=0.5)), 8, site)
+def test_narrow_values_are_scaled_and_padded(context: BuildContext) -> None:
+    layer = projection(replace(PLAIN, values=spec.Values(4, scale=0.5)), 8, context)
     assert isinstance(layer, PaddedValue)
     weights, x = filled(layer), torch.randn(3, 8)
     heads = layer(x).view(3, 8, 6)
@@ -45,17 +45,17 @@ def test_narrow_values_are_scaled_and_padded(site: BuildContext) -> None:
     assert (heads[:, 6:, 4:] == 0).all()
 
 
-def test_before_sink_keys_the_first_padded_channel_is_one(site: BuildContext) -> None:
-    layer = projection(replace(PLAIN, values=spec.Values(4), sinks=spec.Sinks(2)), 8, site)
+def test_before_sink_keys_the_first_padded_channel_is_one(context: BuildContext) -> None:
+    layer = projection(replace(PLAIN, values=spec.Values(4), sinks=spec.Sinks(2)), 8, context)
     filled(layer)
     heads = layer(torch.randn(3, 8)).view(3, 8, 6)
     assert (heads[:, 6:, 4] == 1).all() and (heads[:, 6:, 5] == 0).all()
 
 
-def test_low_rank_queries_are_normed_in_between(site: BuildContext) -> None:
+def test_low_rank_queries_are_normed_in_between(context: BuildContext) -> None:
     norm = spec.Norm(1e-5)
     layer = projection(
-        replace(PLAIN, projections=spec.Projections(query=spec.LowRank(5, norm))), 8, site
+        replace(PLAIN, projections=spec.Projections(query=spec.LowRank(5, norm))), 8, context
     )
     assert isinstance(layer, LowRankQuery)
     weights, x = filled(layer), torch.randn(3, 8)
@@ -66,19 +66,19 @@ def test_low_rank_queries_are_normed_in_between(site: BuildContext) -> None:
     torch.testing.assert_close(layer(x)[:, 24:36], x @ weights["key.weight"].T)
 
 
-def test_the_gate_is_per_head_or_per_channel(site: BuildContext) -> None:
+def test_the_gate_is_per_head_or_per_channel(context: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
     for kind, width in (("head", 1), ("channel", 6)):
-        layer = HeadGate(replace(PLAIN, gate=spec.OutputGate(kind)), 8, site)
+        layer = HeadGate(replace(PLAIN, gate=spec.OutputGate(kind)), 8, context)
         weight = filled(layer)["attention_gate.weight"]
         gate = (x @ weight.T).sigmoid().view(3, 4, width)
         expected = (attended.view(3, 4, 6) * gate).flatten(1)
         torch.testing.assert_close(layer(attended, x), expected)
 
 
-def test_the_projection_of_the_gate_may_have_a_bias(site: BuildContext) -> None:
+def test_the_projection_of_the_gate_may_have_a_bias(context: BuildContext) -> None:
     x, attended = torch.randn(3, 8), torch.randn(3, 24)
-    layer = HeadGate(replace(PLAIN, gate=spec.OutputGate("channel", bias=True)), 8, site)
+    layer = HeadGate(replace(PLAIN, gate=spec.OutputGate("channel", bias=True)), 8, context)
     weights = filled(layer)
     gate = (x @ weights["attention_gate.weight"].T + weights["attention_gate.bias"]).sigmoid()
     torch.testing.assert_close(layer(attended, x), attended * gate)

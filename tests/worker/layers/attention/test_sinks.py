@@ -22,16 +22,16 @@ def attention(query: Tensor, key: Tensor, value: Tensor, more: Tensor) -> Tensor
     return torch.einsum("thk,khd->thd", weights, value)
 
 
-def test_a_sink_is_one_score_per_head(site: BuildContext) -> None:
-    layer = Sinks(replace(SETTINGS, sinks=spec.Sinks()), site)
+def test_a_sink_is_one_score_per_head(context: BuildContext) -> None:
+    layer = Sinks(replace(SETTINGS, sinks=spec.Sinks()), context)
     ((name, weight),) = layer.weight_targets()
     weight.data.copy_(torch.arange(4.0))
     assert name == "sinks"
     assert layer(torch.zeros(3, 4, 6), lambda scores: scores).tolist() == [0.0, 1.0, 2.0, 3.0]
 
 
-def test_sink_keys_are_keys_that_everybody_sees(site: BuildContext) -> None:
-    layer = SinkKeys(SETTINGS, site, None)
+def test_sink_keys_are_keys_that_everybody_sees(context: BuildContext) -> None:
+    layer = SinkKeys(SETTINGS, context, None)
     for _, tensor in layer.weight_targets():
         tensor.data.normal_()
     query, key = torch.randn(5, 4, 6), torch.randn(7, 2, 6)

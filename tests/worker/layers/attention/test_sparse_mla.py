@@ -63,8 +63,10 @@ def pages_for(settings: spec.LatentAttention) -> Tensor:
 
 @pytest.mark.row("F04.26")
 @pytest.mark.usefixtures("seeded")
-def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(site: BuildContext) -> None:
-    sparse, dense = SparseLatentAttention(SETTINGS, 8, site), LatentAttention(PLAIN, 8, site)
+def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(
+    context: BuildContext,
+) -> None:
+    sparse, dense = SparseLatentAttention(SETTINGS, 8, context), LatentAttention(PLAIN, 8, context)
     fill(sparse, dense)
     x = torch.randn(LENGTH, 8)
     found = run([sparse], x, [LENGTH], [pages_for(SETTINGS)])
@@ -75,9 +77,9 @@ def test_up_to_top_k_tokens_it_is_latent_attention_and_beyond_it_is_not(site: Bu
 
 @pytest.mark.row("F04.26")
 @pytest.mark.usefixtures("seeded")
-def test_an_index_that_may_choose_all_leaves_all(site: BuildContext) -> None:
+def test_an_index_that_may_choose_all_leaves_all(context: BuildContext) -> None:
     wide = replace(SETTINGS, top_k=LENGTH - 1)
-    sparse, dense = SparseLatentAttention(wide, 8, site), LatentAttention(PLAIN, 8, site)
+    sparse, dense = SparseLatentAttention(wide, 8, context), LatentAttention(PLAIN, 8, context)
     fill(sparse, dense)
     x = torch.randn(LENGTH, 8)
     found = run([sparse], x, [LENGTH], [pages_for(wide)])
@@ -89,11 +91,13 @@ def test_an_index_that_may_choose_all_leaves_all(site: BuildContext) -> None:
 @pytest.mark.usefixtures("seeded")
 @pytest.mark.parametrize("sizes", [[40], [10, 1, 29], [11, 29], [30, 1, 9]], ids=str)
 def test_a_layer_without_an_index_attends_to_what_the_last_one_has_chosen(
-    site: BuildContext, sizes: list[int]
+    context: BuildContext, sizes: list[int]
 ) -> None:
     """As that layer itself does, if they have the same weights; whatever came before."""
     shared = replace(SETTINGS, indexer=None)
-    own, other, sharing = (SparseLatentAttention(s, 8, site) for s in (SETTINGS, SETTINGS, shared))
+    own, other, sharing = (
+        SparseLatentAttention(s, 8, context) for s in (SETTINGS, SETTINGS, shared)
+    )
     fill(other)
     fill(own, sharing)
     x = torch.randn(LENGTH, 8)
@@ -111,11 +115,11 @@ def test_the_cache_holds_the_key_of_the_index_where_there_is_one() -> None:
 
 
 @pytest.mark.parametrize("codes", CODES.values(), ids=CODES)
-def test_codes_are_refused(site: BuildContext, codes: Any) -> None:
+def test_codes_are_refused(context: BuildContext, codes: Any) -> None:
     with pytest.raises(ModelError, match="No kernel reads latents as"):
-        SparseLatentAttention(SETTINGS, 8, replace(site, codes=codes))
+        SparseLatentAttention(SETTINGS, 8, replace(context, codes=codes))
 
 
-def test_its_steps_are_not_captured(site: BuildContext) -> None:
-    layer = SparseLatentAttention(SETTINGS, 8, site)
+def test_its_steps_are_not_captured(context: BuildContext) -> None:
+    layer = SparseLatentAttention(SETTINGS, 8, context)
     assert layer.backend.capture_blocker is not None and layer.call.most_keys == 11

@@ -17,10 +17,10 @@ VISION = spec.Moe(spec.Router(4, 2), spec.Glu(7), first_number=3)
 
 def test_each_token_has_the_experts_of_what_it_stands_for() -> None:
     """Bit for bit, whatever stands beside it; all share what texts share."""
-    site = BuildContext(
+    context = BuildContext(
         torch.device("cpu"), torch.float32, lambda r: f"{r}.{{expert}}" if "expert_" in r else r
     )
-    both, names = ModalityMoe(spec.ModalityMoe(TEXT, VISION), 4, site), set[str]()
+    both, names = ModalityMoe(spec.ModalityMoe(TEXT, VISION), 4, context), set[str]()
     for part in both.modules():
         if isinstance(part, Layer):
             for name, rows in part.weight_targets():

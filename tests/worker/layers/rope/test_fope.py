@@ -18,8 +18,8 @@ ROPE = FourierRope(8, 100.0, 64, num_heads=4, num_kv_heads=2, kept=3)
 PLACES = torch.tensor([0, 1, 7, 63])
 
 
-def filled(rope: FourierRope, site: BuildContext, *, like_plain: bool = False) -> Fourier:
-    layer, generator = Fourier(rope, site), torch.Generator().manual_seed(0)
+def filled(rope: FourierRope, context: BuildContext, *, like_plain: bool = False) -> Fourier:
+    layer, generator = Fourier(rope, context), torch.Generator().manual_seed(0)
     for _, matrices in layer.weight_targets():
         matrices.copy_(torch.eye(rope.kept).expand_as(matrices))
         if not like_plain:
@@ -29,8 +29,8 @@ def filled(rope: FourierRope, site: BuildContext, *, like_plain: bool = False) -
 
 @pytest.mark.row("F05.12")
 @pytest.mark.parametrize("each_head", [True, False])
-def test_every_pair_turns_by_all_frequencies(site: BuildContext, each_head: bool) -> None:
-    layer = filled(replace(ROPE, each_head=each_head), site)
+def test_every_pair_turns_by_all_frequencies(context: BuildContext, each_head: bool) -> None:
+    layer = filled(replace(ROPE, each_head=each_head), context)
     angles = layer.angles(PLACES, torch.float32)
     assert angles.cos.shape == (4, 6 if each_head else 1, 8)
     for t, place in enumerate(PLACES.tolist()):
@@ -47,10 +47,10 @@ def test_every_pair_turns_by_all_frequencies(site: BuildContext, each_head: bool
 
 
 @pytest.mark.parametrize("interleaved", [False, True])
-def test_unmixed_frequencies_are_a_plain_rope(site: BuildContext, interleaved: bool) -> None:
+def test_unmixed_frequencies_are_a_plain_rope(context: BuildContext, interleaved: bool) -> None:
     """And channels whose frequency is left out do not turn."""
-    mixed = filled(replace(ROPE, interleaved=interleaved), site, like_plain=True)
-    plain = Rotary(Rope(8, 100.0, 64, interleaved=interleaved), site.device)
+    mixed = filled(replace(ROPE, interleaved=interleaved), context, like_plain=True)
+    plain = Rotary(Rope(8, 100.0, 64, interleaved=interleaved), context.device)
     ours, expected = (rope.angles(PLACES, torch.float32) for rope in (mixed, plain))
     last = [6, 7] if interleaved else [3, 7]
     rest = [channel for channel in range(8) if channel not in last]
@@ -60,11 +60,11 @@ def test_unmixed_frequencies_are_a_plain_rope(site: BuildContext, interleaved: b
         assert (ours.cos[:, head, last] == 1).all() and not ours.sin[:, head, last].any()
 
 
-def test_other_scalings_are_refused(site: BuildContext) -> None:
+def test_other_scalings_are_refused(context: BuildContext) -> None:
     with pytest.raises(ModelError, match="'yarn' scaling is not supported"):
-        Fourier(replace(ROPE, kind="yarn"), site)
+        Fourier(replace(ROPE, kind="yarn"), context)
 
 
-def test_whoever_has_no_cache_refuses_it(site: BuildContext) -> None:
+def test_whoever_has_no_cache_refuses_it(context: BuildContext) -> None:
     with pytest.raises(ModelError, match="in decoders alone"):
-        Rotary(ROPE, site.device)
+        Rotary(ROPE, context.device)

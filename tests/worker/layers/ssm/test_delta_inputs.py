@@ -21,8 +21,8 @@ ROLES = ("query", "key", "value")
 
 
 @pytest.mark.row("F07.14")
-def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: BuildContext) -> None:
-    layer = inputs(GATED, 10, site)
+def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(context: BuildContext) -> None:
+    layer = inputs(GATED, 10, context)
     w, x = fill(layer), torch.randn(7, 10)
     found: Inputs = layer(x)
     roles = (*ROLES, "strength", "decay")
@@ -32,14 +32,14 @@ def test_every_projection_of_a_gated_delta_net_has_a_name_of_its_own(site: Build
     assert len(w) == 6 and w["delta_decay.weight"].shape == (4, 10)
 
 
-def test_strengths_and_decays_may_stay_floats_beside_packed_weights(site: BuildContext) -> None:
-    products = [part for part in inputs(GATED, 10, site).modules() if isinstance(part, Linear)]
+def test_strengths_and_decays_may_stay_floats_beside_packed_weights(context: BuildContext) -> None:
+    products = [part for part in inputs(GATED, 10, context).modules() if isinstance(part, Linear)]
     names = [{name for name, _ in part.weight_targets()} for part in products]
     assert {"delta_strength.weight", "delta_decay.weight"} in names
 
 
-def test_kimis_gate_and_decays_come_through_a_few_channels(site: BuildContext) -> None:
-    layer = inputs(KIMI, 10, site)
+def test_kimis_gate_and_decays_come_through_a_few_channels(context: BuildContext) -> None:
+    layer = inputs(KIMI, 10, context)
     w, x = fill(layer), torch.randn(7, 10)
     found: Inputs = layer(x)
     early = [x @ w[f"delta_{role}.weight"].T for role in (*ROLES, "strength")]
@@ -56,9 +56,9 @@ def test_kimis_gate_and_decays_come_through_a_few_channels(site: BuildContext) -
 
 @pytest.mark.parametrize(("settings", "each"), [(GATED, 1), (KIMI, 8)], ids=["gated", "kimi"])
 def test_decays_are_computed_in_float32_of_weights_in_float32(
-    site: BuildContext, settings: spec.DeltaNet, each: int
+    context: BuildContext, settings: spec.DeltaNet, each: int
 ) -> None:
-    layer = Decays(settings, replace(site, dtype=torch.bfloat16))
+    layer = Decays(settings, replace(context, dtype=torch.bfloat16))
     w = fill(layer)
     assert {part.dtype for part in w.values()} == {torch.float32}
     x = torch.randn(3, 2, 4 * each, dtype=torch.bfloat16)

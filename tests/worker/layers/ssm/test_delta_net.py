@@ -56,8 +56,8 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
         pytest.skip(reason)
 
 
-def made(settings: spec.DeltaNet, site: BuildContext) -> tuple[DeltaNet, Weights]:
-    layer = DeltaNet(settings, 10, site)
+def made(settings: spec.DeltaNet, context: BuildContext) -> tuple[DeltaNet, Weights]:
+    layer = DeltaNet(settings, 10, context)
     weights = fill(layer)
     # Some heads forget within a few tokens, others hardly in all the text.
     layer.taps.process_weights_after_loading()
@@ -110,17 +110,17 @@ def recurrent(x: Tensor, w: Weights, settings: spec.DeltaNet) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: BuildContext, settings: spec.DeltaNet, chunk: int, page_size: int
+    context: BuildContext, settings: spec.DeltaNet, chunk: int, page_size: int
 ) -> None:
-    layer, weights = made(settings, site)
+    layer, weights = made(settings, context)
     x = torch.randn(70, 10)
     out = in_chunks(layer, settings, x, chunk, page_size)
     torch.testing.assert_close(out, recurrent(x, weights, settings), atol=1e-4, rtol=1e-4)
 
 
 @KINDS
-def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext, settings: spec.DeltaNet) -> None:
-    layer, weights = made(settings, site)
+def test_texts_of_a_ragged_step_do_not_mix(context: BuildContext, settings: spec.DeltaNet) -> None:
+    layer, weights = made(settings, context)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, settings, texts, (20, 3, 0, 8)), strict=True):
         torch.testing.assert_close(ours, recurrent(text, weights, settings), atol=1e-4, rtol=1e-4)
@@ -130,10 +130,10 @@ def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext, settings: spec.De
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16])
 @pytest.mark.parametrize("page_size", [16, 32])
 def test_bits_depend_on_no_cut_and_no_neighbour(
-    site: BuildContext, settings: spec.DeltaNet, page_size: int, dtype: torch.dtype
+    context: BuildContext, settings: spec.DeltaNet, page_size: int, dtype: torch.dtype
 ) -> None:
     """From what the projections put out on, beside texts of other lengths."""
-    layer, _ = made(settings, replace(site, dtype=dtype))
+    layer, _ = made(settings, replace(context, dtype=dtype))
     width = settings.convolved + settings.num_heads + settings.decays
     brought = torch.randn(72, width).to(dtype)
     layer.inputs = Instead(lambda at: Inputs(brought[at], (), at))
@@ -154,11 +154,11 @@ def test_bits_depend_on_no_cut_and_no_neighbour(
 @KINDS
 @pytest.mark.parametrize("page_size", [4, 32])
 def test_what_comes_later_in_a_page_counts_nothing(
-    site: BuildContext, settings: spec.DeltaNet, page_size: int
+    context: BuildContext, settings: spec.DeltaNet, page_size: int
 ) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for; where it is
     not written yet it may hold anything finite."""
-    layer, weights = made(settings, site)
+    layer, weights = made(settings, context)
     x, pages, table = torch.randn(6, 10), empty(settings, 3, page_size), [[2, 0]]
     last = 0 if page_size == 4 else 2
     run(layer, [x[:5]], [0], table, pages)
@@ -177,8 +177,8 @@ def test_a_page_keeps_what_a_token_brings_and_a_state_of_each_head() -> None:
     assert [GATED.span(size) for size in (1, 2, 16)] == [4, 4, 17]
 
 
-def test_parts_of_the_convolution_are_tensors_of_their_own(site: BuildContext) -> None:
-    layer, weights = made(GATED, site)
+def test_parts_of_the_convolution_are_tensors_of_their_own(context: BuildContext) -> None:
+    layer, weights = made(GATED, context)
     parts = [weights[f"delta_{role}_conv.weight"] for role in ("query", "key", "value")]
     assert [part.shape for part in parts] == [(12, 1, 4), (12, 1, 4), (32, 1, 4)]
     assert torch.equal(torch.cat(parts), layer.taps.weight)

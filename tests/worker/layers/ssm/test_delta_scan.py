@@ -29,12 +29,12 @@ PAGE, ROWS = 24, 4
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
 @pytest.mark.parametrize("settings", [GATED, KIMI], ids=["gated", "kimi"])
 def test_both_find_the_same(
-    site: BuildContext, settings: spec.DeltaNet, dtype: torch.dtype
+    context: BuildContext, settings: spec.DeltaNet, dtype: torch.dtype
 ) -> None:
     """In pages of one block and a half; rows that begin, go on, and end anywhere."""
     if reason := CpuDelta.refuses(dtype, CPU):
         pytest.skip(reason)
-    decays = Decays(settings, replace(site, dtype=dtype))
+    decays = Decays(settings, replace(context, dtype=dtype))
     fill(decays)
     tables = [[row * 4 + page for page in range(4)] for row in range(ROWS)]
     batch = AttentionBatch.build([60, 1, 30, 49], [0, 47, 24, 30], tables, PAGE, CPU)
@@ -45,7 +45,7 @@ def test_both_find_the_same(
         torch.randn(16, *settings.state),
     )
     results = list[tuple[Tensor, Tensor]]()
-    scan = walk(settings, decays, replace(site, dtype=dtype))
+    scan = walk(settings, decays, replace(context, dtype=dtype))
     assert isinstance(scan, OnCpu)
     for form in (scan, Blockwise(settings, decays)):
         pages = Snapshots(tokens, states.clone())
@@ -54,6 +54,6 @@ def test_both_find_the_same(
         torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=2e-5)
 
 
-def test_the_twin_serves_where_the_kernel_does_not(site: BuildContext) -> None:
-    half = replace(site, dtype=torch.float16)
+def test_the_twin_serves_where_the_kernel_does_not(context: BuildContext) -> None:
+    half = replace(context, dtype=torch.float16)
     assert isinstance(walk(GATED, Decays(GATED, half), half), Blockwise)

@@ -36,10 +36,10 @@ def part_by_part(x: Tensor, gate: Tensor, weight: Tensor, settings: spec.GatedNo
 @pytest.mark.parametrize("activation", ["silu", "sigmoid"])
 @pytest.mark.parametrize("fused", [True, False])
 def test_gate_and_norm_in_either_order(
-    site: BuildContext, gate_first: bool, groups: int, shared: bool, activation: str, fused: bool
+    context: BuildContext, gate_first: bool, groups: int, shared: bool, activation: str, fused: bool
 ) -> None:
     settings = spec.GatedNorm(1e-2, groups, gate_first, shared, activation)
-    layer = GatedNorm(settings, 12, "norm", site)
+    layer = GatedNorm(settings, 12, "norm", context)
     weight = fill(layer)["norm.weight"]
     assert len(weight) == (12 // groups if shared else 12)
     if fused:
@@ -48,8 +48,8 @@ def test_gate_and_norm_in_either_order(
     torch.testing.assert_close(layer(x, gate), part_by_part(x, gate, weight, settings))
 
 
-def test_sums_are_in_float32_and_the_result_is_as_the_gate(site: BuildContext) -> None:
-    layer = GatedNorm(spec.GatedNorm(1e-6), 64, "norm", replace(site, dtype=torch.bfloat16))
+def test_sums_are_in_float32_and_the_result_is_as_the_gate(context: BuildContext) -> None:
+    layer = GatedNorm(spec.GatedNorm(1e-6), 64, "norm", replace(context, dtype=torch.bfloat16))
     weight = fill(layer)["norm.weight"].float()
     x, gate = torch.randn(3, 64), torch.randn(3, 64, dtype=torch.bfloat16)
     exact = F.rms_norm(x * F.silu(gate.float()), (64,), weight, 1e-6)
@@ -59,8 +59,8 @@ def test_sums_are_in_float32_and_the_result_is_as_the_gate(site: BuildContext) -
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_a_row_has_the_same_bits_in_every_batch(site: BuildContext, dtype: torch.dtype) -> None:
-    layer = GatedNorm(spec.GatedNorm(1e-6, 3), 300, "norm", replace(site, dtype=dtype))
+def test_a_row_has_the_same_bits_in_every_batch(context: BuildContext, dtype: torch.dtype) -> None:
+    layer = GatedNorm(spec.GatedNorm(1e-6, 3), 300, "norm", replace(context, dtype=dtype))
     fill(layer)
     layer.process_weights_after_loading()
     x, gate = torch.randn(300, 300), torch.randn(300, 300).to(dtype)

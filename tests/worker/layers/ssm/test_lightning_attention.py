@@ -29,8 +29,8 @@ SETTINGS = spec.LinearAttention(3, 8, (0.5, 0.1, 1e-3), spec.Norm(1e-6))
 Weights = dict[str, Tensor]
 
 
-def made(site: BuildContext) -> tuple[LinearAttention, Weights]:
-    layer = LinearAttention(SETTINGS, 10, site)
+def made(context: BuildContext) -> tuple[LinearAttention, Weights]:
+    layer = LinearAttention(SETTINGS, 10, context)
     return layer, fill(layer)
 
 
@@ -51,24 +51,26 @@ def recurrent(x: Tensor, w: Weights) -> Tensor:
 
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
-def test_a_text_in_chunks_is_the_recurrence(site: BuildContext, chunk: int, page_size: int) -> None:
-    layer, weights = made(site)
+def test_a_text_in_chunks_is_the_recurrence(
+    context: BuildContext, chunk: int, page_size: int
+) -> None:
+    layer, weights = made(context)
     x = torch.randn(70, 10)
     out = in_chunks(layer, SETTINGS, x, chunk, page_size)
     torch.testing.assert_close(out, recurrent(x, weights), atol=2e-4, rtol=2e-4)
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
-    layer, weights = made(site)
+def test_texts_of_a_ragged_step_do_not_mix(context: BuildContext) -> None:
+    layer, weights = made(context)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, SETTINGS, texts, (20, 3, 0, 8)), strict=True):
         torch.testing.assert_close(ours, recurrent(text, weights), atol=2e-4, rtol=2e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, dtype: torch.dtype) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(context: BuildContext, dtype: torch.dtype) -> None:
     """From queries, keys and values on, beside texts of other lengths."""
-    layer, _ = made(replace(site, dtype=dtype))
+    layer, _ = made(replace(context, dtype=dtype))
     bare, projected, results = layer_without_products(layer), torch.randn(72, 72).to(dtype), []
     for cut in (0, 1, 16, 33, 69):
         pages, parts = empty(SETTINGS, 20, 16), list[Tensor]()
@@ -96,9 +98,9 @@ class Third(torch.nn.Module):
         return x[:, :24]
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(context: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
-    layer, weights = made(site)
+    layer, weights = made(context)
     x, pages = torch.randn(6, 10), empty(SETTINGS, 3, 4)
     run(layer, [x[:5]], [0], [[2, 0]], pages)
     pages.tokens[0, 1:] = 1e4

@@ -44,10 +44,10 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> Non
 
 
 def made(
-    site: BuildContext, settings: spec.Mamba = PLAIN, slower: float = 4
+    context: BuildContext, settings: spec.Mamba = PLAIN, slower: float = 4
 ) -> tuple[Mamba, Weights]:
     """With rates so slow that a state outlives many pages."""
-    layer = Mamba(settings, 10, site)
+    layer = Mamba(settings, 10, context)
     weights = fill(layer)
     layer.taps.process_weights_after_loading()
     weights["scan_rates"] -= slower
@@ -84,18 +84,18 @@ def recurrent(x: Tensor, w: Weights, settings: spec.Mamba = PLAIN) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: BuildContext, chunk: int, page_size: int, settings: spec.Mamba
+    context: BuildContext, chunk: int, page_size: int, settings: spec.Mamba
 ) -> None:
-    layer, weights = made(site, settings)
+    layer, weights = made(context, settings)
     x = torch.randn(70, 10)
     out, expected = in_chunks(layer, settings, x, chunk, page_size), recurrent(x, weights, settings)
     torch.testing.assert_close(out, expected, atol=1e-4, rtol=1e-4)
     assert (expected - recurrent(x[-40:], weights, settings)[-1]).abs().max() > 0.01
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
+def test_texts_of_a_ragged_step_do_not_mix(context: BuildContext) -> None:
     """More of them than walk at once, and each as far as it has come."""
-    layer, weights = made(site)
+    layer, weights = made(context)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13, *range(1, 31))]
     cuts = (20, 3, 0, 8, *range(30))
     for text, ours in zip(texts, ragged(layer, PLAIN, texts, cuts), strict=True):
@@ -103,10 +103,10 @@ def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
 
 
 @pytest.mark.parametrize("page_size", [3, 16])
-def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, page_size: int) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(context: BuildContext, page_size: int) -> None:
     """From the inputs of the scan on, in which the last channels fill no vector of the CPU's."""
     settings = spec.Mamba(channels=37, state_size=7, step_rank=3, taps=1)
-    layer, _ = made(site, settings, slower=1)
+    layer, _ = made(context, settings, slower=1)
     inputs, read = torch.randn(70, 3 * 37 + 7), torch.randn(70, 7)
     results = list[Tensor]()
     for number, cut in enumerate((0, 1, 16, 33, 69)):
@@ -128,9 +128,9 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, page_size: i
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(context: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
-    layer, weights = made(site)
+    layer, weights = made(context)
     x, pages = torch.randn(6, 10), empty(PLAIN, 3, 4)
     run(layer, [x[:5]], [0], [[2, 0]], pages)
     pages.tokens[0, 1:] = 3e38
@@ -138,9 +138,9 @@ def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
     torch.testing.assert_close(row, recurrent(x, weights)[5:], atol=1e-4, rtol=1e-4)
 
 
-def test_a_page_may_be_a_part_of_something_larger(site: BuildContext) -> None:
+def test_a_page_may_be_a_part_of_something_larger(context: BuildContext) -> None:
     """As where layers of other shapes share the memory."""
-    layer, weights = made(site)
+    layer, weights = made(context)
     memory, x = torch.zeros(3, 200), torch.randn(9, 10)
     pages = Snapshots(
         memory[:, 10:102].unflatten(1, (4, 1, 1, 23)), memory[:, 110:140].unflatten(1, (5, 6))
@@ -153,8 +153,8 @@ def test_a_page_may_be_a_part_of_something_larger(site: BuildContext) -> None:
     assert not memory[:, :10].any() and not memory[:, 102:110].any() and not memory[:, 140:].any()
 
 
-def test_what_drives_states_is_float32_in_every_model(site: BuildContext) -> None:
-    layer, _ = made(replace(site, dtype=torch.bfloat16))
+def test_what_drives_states_is_float32_in_every_model(context: BuildContext) -> None:
+    layer, _ = made(replace(context, dtype=torch.bfloat16))
     assert layer.taps.weight.dtype is torch.bfloat16
     assert {weight.dtype for weight in layer.dynamics.parameters()} == {torch.float32}
     assert layer.dynamics.rates.shape == PLAIN.state and (layer.dynamics.rates < 0).all()

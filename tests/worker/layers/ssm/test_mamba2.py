@@ -60,8 +60,8 @@ class First(torch.nn.Module):
         return x
 
 
-def made(settings: spec.StateSpace, site: BuildContext) -> tuple[StateSpace, Weights]:
-    layer = StateSpace(settings, 10, site)
+def made(settings: spec.StateSpace, context: BuildContext) -> tuple[StateSpace, Weights]:
+    layer = StateSpace(settings, 10, context)
     weights = fill(layer)
     layer.taps.process_weights_after_loading()
     if layer.norm is not None:
@@ -106,25 +106,25 @@ def recurrent(x: Tensor, w: Weights, settings: spec.StateSpace) -> Tensor:
 @pytest.mark.parametrize("chunk", [1, 7, 16, 70])
 @pytest.mark.parametrize("page_size", [1, 4, 24, 32])
 def test_a_text_in_chunks_is_the_recurrence(
-    site: BuildContext, settings: spec.StateSpace, chunk: int, page_size: int
+    context: BuildContext, settings: spec.StateSpace, chunk: int, page_size: int
 ) -> None:
-    layer, weights = made(settings, site)
+    layer, weights = made(settings, context)
     x = torch.randn(70, 10)
     out = in_chunks(layer, settings, x, chunk, page_size)
     torch.testing.assert_close(out, recurrent(x, weights, settings), atol=1e-4, rtol=1e-4)
 
 
-def test_texts_of_a_ragged_step_do_not_mix(site: BuildContext) -> None:
-    layer, weights = made(SETTINGS, site)
+def test_texts_of_a_ragged_step_do_not_mix(context: BuildContext) -> None:
+    layer, weights = made(SETTINGS, context)
     texts = [torch.randn(length, 10) for length in (21, 9, 4, 13)]
     for text, ours in zip(texts, ragged(layer, SETTINGS, texts, (20, 3, 0, 8)), strict=True):
         torch.testing.assert_close(ours, recurrent(text, weights, SETTINGS), atol=1e-4, rtol=1e-4)
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, dtype: torch.dtype) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(context: BuildContext, dtype: torch.dtype) -> None:
     """From the projection on, which is made once: beside texts of other lengths."""
-    layer, weights = made(SETTINGS, replace(site, dtype=dtype))
+    layer, weights = made(SETTINGS, replace(context, dtype=dtype))
     projected, results = (
         torch.randn(73, sum(len(weights[name]) for name in PROJECTED)).to(dtype),
         list[Tensor](),
@@ -143,9 +143,9 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext, dtype: torch
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
+def test_what_comes_later_in_a_page_counts_nothing(context: BuildContext) -> None:
     """A copied page holds tokens of somebody else behind those that it was copied for."""
-    layer, weights = made(SETTINGS, site)
+    layer, weights = made(SETTINGS, context)
     x, pages = torch.randn(6, 10), empty(SETTINGS, 3, 4)
     run(layer, [x[:5]], [0], [[2, 0]], pages)
     pages.tokens[0, 1:] = 1e4
@@ -154,8 +154,8 @@ def test_what_comes_later_in_a_page_counts_nothing(site: BuildContext) -> None:
     torch.testing.assert_close(row, expected, atol=1e-4, rtol=1e-4)
 
 
-def test_rates_stay_in_float32(site: BuildContext) -> None:
+def test_rates_stay_in_float32(context: BuildContext) -> None:
     """They are exponentiated; a checkpoint in bfloat16 has them in float32."""
-    _, weights = made(SETTINGS, replace(site, dtype=torch.bfloat16))
+    _, weights = made(SETTINGS, replace(context, dtype=torch.bfloat16))
     assert {weights[f"ssm.{name}"].dtype for name in ("A_log", "D", "dt_bias")} == {torch.float32}
     assert weights["ssm_x.weight"].dtype is torch.bfloat16

@@ -29,22 +29,22 @@ SETTINGS = spec.Mamba(channels=75, state_size=7, step_rank=3, taps=4)
 PAGE, ROWS = 24, 4
 
 
-def dynamics(site: BuildContext) -> StateDecay:
-    made = StateDecay(SETTINGS, site)
+def dynamics(context: BuildContext) -> StateDecay:
+    made = StateDecay(SETTINGS, context)
     fill(made)
     made.process_weights_after_loading()
     return made
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=str)
-def test_both_find_the_same(site: BuildContext, dtype: torch.dtype) -> None:
+def test_both_find_the_same(context: BuildContext, dtype: torch.dtype) -> None:
     """Rows that begin, go on, and end anywhere; the last channels fill no vector."""
     if reason := CpuScan.refuses(dtype, CPU):
         pytest.skip(reason)
     tables = [[row * 4 + page for page in range(4)] for row in range(ROWS)]
     batch = AttentionBatch.build([60, 1, 30, 49], [0, 47, 24, 30], tables, PAGE, CPU)
     walks = Scans(4).plan(batch, Scans(4))
-    read, made = torch.randn(140, 7), dynamics(site)
+    read, made = torch.randn(140, 7), dynamics(context)
     tokens, states = torch.randn(16, PAGE, *SETTINGS.row).to(dtype), torch.randn(16, 7, 75)
     results = list[tuple[Tensor, Tensor]]()
     for form in (Compiled(made, CpuScan(75)), Stepwise(made)):
@@ -60,6 +60,6 @@ def test_a_sum_by_halves_has_every_number_once(size: int) -> None:
     assert torch.equal(_sum(x), x.sum(1))
 
 
-def test_the_twin_serves_where_the_kernel_does_not(site: BuildContext) -> None:
-    half = replace(site, dtype=torch.float16)
-    assert isinstance(scan(75, dynamics(site), half), Stepwise)
+def test_the_twin_serves_where_the_kernel_does_not(context: BuildContext) -> None:
+    half = replace(context, dtype=torch.float16)
+    assert isinstance(scan(75, dynamics(context), half), Stepwise)

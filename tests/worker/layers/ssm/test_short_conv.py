@@ -23,8 +23,8 @@ SETTINGS = spec.ShortConv(channels=6, taps=4, bias=True)
 Weights = dict[str, Tensor]
 
 
-def made(site: BuildContext, settings: spec.ShortConv = SETTINGS) -> tuple[ShortConv, Weights]:
-    layer = ShortConv(settings, 8, site)
+def made(context: BuildContext, settings: spec.ShortConv = SETTINGS) -> tuple[ShortConv, Weights]:
+    layer = ShortConv(settings, 8, context)
     weights = fill(layer)
     layer.taps.process_weights_after_loading()
     return layer, weights
@@ -54,9 +54,9 @@ def run(layer: ShortConv, x: Tensor, pages: Tensor, start: int, table: list[int]
 @pytest.mark.parametrize("chunk", [1, 2, 3, 11])
 @pytest.mark.parametrize("page_size", [1, 4])
 def test_a_text_in_chunks_is_convolved_as_a_whole(
-    site: BuildContext, chunk: int, page_size: int
+    context: BuildContext, chunk: int, page_size: int
 ) -> None:
-    layer, weights = made(site)
+    layer, weights = made(context)
     x, pages = torch.randn(11, 8), torch.full((12, page_size, 1, 1, 6), float("nan"))
     table = [5, 0, 3, 7, 1, 2, 8, 4, 6, 10, 9]
     rows = [run(layer, x[at : at + chunk], pages, at, table) for at in range(0, 11, chunk)]
@@ -64,9 +64,9 @@ def test_a_text_in_chunks_is_convolved_as_a_whole(
 
 
 @pytest.mark.row("F04.21", "F07.12", "F23.10")
-def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext) -> None:
+def test_bits_depend_on_no_cut_and_no_neighbour(context: BuildContext) -> None:
     """In bfloat16, in which every other order of sums would show."""
-    layer, _ = made(replace(site, dtype=torch.bfloat16), spec.ShortConv(6, 3))
+    layer, _ = made(replace(context, dtype=torch.bfloat16), spec.ShortConv(6, 3))
     x = torch.randn(20, 8, dtype=torch.bfloat16)
 
     def kept() -> Tensor:
@@ -89,9 +89,9 @@ def test_bits_depend_on_no_cut_and_no_neighbour(site: BuildContext) -> None:
     assert all(torch.equal(result, results[0]) for result in results)
 
 
-def test_a_page_may_be_a_part_of_something_larger(site: BuildContext) -> None:
+def test_a_page_may_be_a_part_of_something_larger(context: BuildContext) -> None:
     """As where layers of other shapes share the memory."""
-    layer, weights = made(site)
+    layer, weights = made(context)
     memory = torch.zeros(3, 50)
     pages = memory[:, 10:34].unflatten(1, (4, 1, 1, 6))
     x = torch.randn(9, 8)

@@ -18,21 +18,21 @@ class Bidirectional(nn.Module):
     """softmax(scale * Q K^T) V over whole texts (Vaswani et al. 2017, arXiv:1706.03762); causal if
     the settings are a `spec.CausalAttention`."""
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self.settings, self.rope = settings, settings.rope
-        self.attend = EncoderAttention(settings, site)
+        self.attend = EncoderAttention(settings, context)
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
         projections = settings.projections
         self.project = Linear(
-            hidden, parts, site, bias=projections.bias, unbiased=projections.unbiased
+            hidden, parts, context, bias=projections.bias, unbiased=projections.unbiased
         )
-        self.output = Linear(query, {"output": hidden}, site, bias=projections.output_bias)
+        self.output = Linear(query, {"output": hidden}, context, bias=projections.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
-            self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, site)
+            self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, context)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -64,12 +64,12 @@ class Bidirectional(nn.Module):
 
 
 def _norms(
-    settings: spec.Attention, qk_norm: spec.QkNorm, site: BuildContext
+    settings: spec.Attention, qk_norm: spec.QkNorm, context: BuildContext
 ) -> tuple[nn.Module, nn.Module]:
     """The norms of queries and keys over each head or over all of them."""
     counts = (1, 1) if qk_norm.over == "head" else (settings.num_heads, settings.num_kv_heads)
     query, key = (
-        norm(qk_norm.norm, count * settings.head_dim, f"{role}_norm", site)
+        norm(qk_norm.norm, count * settings.head_dim, f"{role}_norm", context)
         for role, count in zip(("query", "key"), counts, strict=True)
     )
     return query, key

@@ -21,33 +21,33 @@ class CrossAttention(nn.Module):
     Pages hold floats whatever those of tokens hold: they are written once, and read by every token.
     """
 
-    def __init__(self, settings: spec.CrossAttention, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.CrossAttention, hidden: int, context: BuildContext) -> None:
         super().__init__()
         # An adapter is of the tokens of a step, and states are none of these.
-        site = replace(site, adapters=None)
+        context = replace(context, adapters=None)
         self.call = AttentionSpec(
             settings.num_heads,
             settings.num_kv_heads,
             settings.head_dim,
             settings.scale,
             None,
-            site.dtype,
-            site.device,
-            layout=site.layout,
+            context.dtype,
+            context.device,
+            layout=context.layout,
         )
-        self.backend = site.attention.select(self.call)
+        self.backend = context.attention.select(self.call)
         query, kv = (settings.head_dim * n for n in (settings.num_heads, settings.num_kv_heads))
         self.alignment_heads = settings.alignment_heads
         projections, parts = settings.projections, {"cross_key": kv, "cross_value": kv}
-        self.project = Linear(hidden, {"cross_query": query}, site, bias=projections.bias)
+        self.project = Linear(hidden, {"cross_query": query}, context, bias=projections.bias)
         self.keep = Linear(
-            settings.states, parts, site, bias=projections.bias, unbiased=projections.unbiased
+            settings.states, parts, context, bias=projections.bias, unbiased=projections.unbiased
         )
-        self.output = Linear(query, {"cross_output": hidden}, site, bias=projections.output_bias)
+        self.output = Linear(query, {"cross_output": hidden}, context, bias=projections.output_bias)
         self.query_norm = self.key_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = (
-                norm(settings.qk_norm.norm, settings.head_dim, role, site)
+                norm(settings.qk_norm.norm, settings.head_dim, role, context)
                 for role in ("cross_query_norm", "cross_key_norm")
             )
 

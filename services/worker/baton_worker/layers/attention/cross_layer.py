@@ -32,10 +32,10 @@ class KVSharingTarget(Attention):
 
     fuses = False
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
-        super().__init__(settings, hidden, site)
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
+        super().__init__(settings, hidden, context)
         query = settings.num_heads * settings.head_dim
-        self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
+        self.project = Linear(hidden, {"query": query}, context, bias=settings.projections.bias)
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         if self.rope is not None:

@@ -39,11 +39,13 @@ class DualChunk(Attention):
 
     fuses = False
 
-    def __init__(self, settings: spec.DualChunkAttention, hidden: int, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.DualChunkAttention, hidden: int, context: BuildContext
+    ) -> None:
         _check(settings)
-        super().__init__(settings, hidden, site)
+        super().__init__(settings, hidden, context)
         assert settings.rope is not None
-        self.backend = Chunks(self.backend, settings, Rotary(settings.rope, site.device))
+        self.backend = Chunks(self.backend, settings, Rotary(settings.rope, context.device))
         # The step's angles are for positions in the sequence, these for positions within a chunk.
         self.rope = None
 

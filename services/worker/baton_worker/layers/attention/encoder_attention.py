@@ -27,10 +27,10 @@ class EncoderAttention:
     pages, one per text, so texts of any lengths are one call; elsewhere, and where only some
     tokens are keys, it is `attend`, the twin in torch."""
 
-    def __init__(self, settings: spec.Attention, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Attention, context: BuildContext) -> None:
         self._settings = settings
-        self._kind = _Kind(type(settings), _call(settings, site))
-        self._backend = site.attention.named("cpu", self._kind.call)
+        self._kind = _Kind(type(settings), _call(settings, context))
+        self._backend = context.attention.named("cpu", self._kind.call)
 
     def __call__(self, heads: Tensor, texts: Sequence[Texts], plans: dict[Any, Any]) -> Tensor:
         """Heads [T, q + k + v, dim] to [T, q * dim].
@@ -47,7 +47,7 @@ class EncoderAttention:
         return self._backend.forward(plans[self._kind], query, pages)
 
 
-def _call(settings: spec.Attention, site: BuildContext) -> AttentionSpec:
+def _call(settings: spec.Attention, context: BuildContext) -> AttentionSpec:
     window = settings.mask.window
     return AttentionSpec(
         num_heads=settings.num_heads,
@@ -55,8 +55,8 @@ def _call(settings: spec.Attention, site: BuildContext) -> AttentionSpec:
         head_dim=settings.head_dim,
         scale=settings.scale,
         window=None if window is None else window + 1,
-        dtype=site.dtype,
-        device=site.device,
+        dtype=context.dtype,
+        device=context.device,
         spans=True,
     )
 

@@ -41,15 +41,15 @@ class Attention(Attending):
         self,
         settings: spec.Attention,
         hidden: int,
-        site: BuildContext,
+        context: BuildContext,
         width: int | None = None,
     ) -> None:
         """`width`: channels of the input, if there are not as many as of the output."""
-        super().__init__(_attention_spec(settings, site), site)
+        super().__init__(_attention_spec(settings, context), context)
         self.rope = settings.rope
-        self.project = projection(settings, width or hidden, site)
-        self.gate = HeadGate(settings, hidden, site) if settings.gate else None
-        self._both_ways = EncoderAttention(replace(settings, mask=spec.Mask()), site)
+        self.project = projection(settings, width or hidden, context)
+        self.gate = HeadGate(settings, hidden, context) if settings.gate else None
+        self._both_ways = EncoderAttention(replace(settings, mask=spec.Mask()), context)
         self._temperature = settings.scores.temperature
         self._value_dim = None if settings.values is None else settings.values.dim
         self._clip = settings.projections.clip
@@ -57,12 +57,14 @@ class Attention(Attending):
         self._norm_last = qk_norm is not None and qk_norm.after_rope
         self._norm_over = "head" if qk_norm is None else qk_norm.over
         self.norms_full_width = self._norm_over == "full"
-        self.query_norm, self.key_norm = _head_norms(settings, site)
+        self.query_norm, self.key_norm = _head_norms(settings, context)
         self._is_common, self._is_plain = _is_common(settings), _is_plain(settings)
-        self.scales = Scales(settings.num_kv_heads, site) if site.scaled else None
-        self.sinks = _sinks(settings, site, self.key_norm)
+        self.scales = Scales(settings.num_kv_heads, context) if context.scaled else None
+        self.sinks = _sinks(settings, context, self.key_norm)
         query = settings.num_heads * settings.value_dim
-        self.output = Linear(query, {"output": hidden}, site, bias=settings.projections.output_bias)
+        self.output = Linear(
+            query, {"output": hidden}, context, bias=settings.projections.output_bias
+        )
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -175,11 +177,11 @@ class Attention(Attending):
 
 
 def _sinks(
-    settings: spec.Attention, site: BuildContext, key_norm: nn.Module | None
+    settings: spec.Attention, context: BuildContext, key_norm: nn.Module | None
 ) -> Sinks | SinkKeys | None:
     if settings.sinks is None:
         return None
-    return SinkKeys(settings, site, key_norm) if settings.sink_keys else Sinks(settings, site)
+    return SinkKeys(settings, context, key_norm) if settings.sink_keys else Sinks(settings, context)
 
 
 def _is_common(settings: spec.Attention) -> bool:
@@ -202,15 +204,15 @@ def _is_plain(settings: spec.Attention) -> bool:
     return settings.scores.temperature is None and not isinstance(settings.rope, spec.FourierRope)
 
 
-def _attention_spec(settings: spec.Attention, site: BuildContext) -> AttentionSpec:
+def _attention_spec(settings: spec.Attention, context: BuildContext) -> AttentionSpec:
     return AttentionSpec(
         settings.num_heads,
         settings.num_kv_heads,
         settings.head_dim,
         settings.scale,
         settings.mask.window,
-        site.dtype,
-        site.device,
+        context.dtype,
+        context.device,
         softcap=settings.scores.softcap,
         slopes=settings.scores.slopes,
         chunk=settings.mask.chunk,
@@ -219,15 +221,15 @@ def _attention_spec(settings: spec.Attention, site: BuildContext) -> AttentionSp
         value_dim=settings.kept_dim,
         partial=isinstance(settings, spec.DualChunkAttention),
         spans=settings.mask.spans,
-        codes=site.codes,
-        layout=site.layout,
-        tree=site.trees,
+        codes=context.codes,
+        layout=context.layout,
+        tree=context.trees,
         context=settings.context,
     )
 
 
 def _head_norms(
-    settings: spec.Attention, site: BuildContext
+    settings: spec.Attention, context: BuildContext
 ) -> tuple[nn.Module | None, nn.Module | None]:
     """The norms of queries and keys; the shape of the weight sets the normed axes."""
     qk_norm = settings.qk_norm
@@ -241,8 +243,8 @@ def _head_norms(
     }
     query_shape, key_shape = shapes[qk_norm.over]
     first_query, first_key = settings.first_heads
-    query_norm = norm(qk_norm.norm, query_shape, "query_norm", site, first_query)
+    query_norm = norm(qk_norm.norm, query_shape, "query_norm", context, first_query)
     return (
         None if qk_norm.keys_only else query_norm,
-        norm(qk_norm.norm, key_shape, "key_norm", site, first_key),
+        norm(qk_norm.norm, key_shape, "key_norm", context, first_key),
     )

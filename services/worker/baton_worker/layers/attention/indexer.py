@@ -30,7 +30,7 @@ class Indexer(nn.Module):
     """
 
     def __init__(
-        self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
+        self, settings: spec.SparseLatentAttention, hidden: int, context: BuildContext
     ) -> None:
         super().__init__()
         indexer = settings.indexer
@@ -39,10 +39,10 @@ class Indexer(nn.Module):
         assert settings.query_rank is not None, "its queries are made of the narrow vector"
         self._settings = settings
         # These see the late tokens of a step only, and adapter numbers are those of all tokens.
-        late = replace(site, adapters=None)
+        late = replace(context, adapters=None)
         self.query = Linear(settings.query_rank, {"index_query": heads * dim}, late)
-        self.key = Linear(hidden, {"index_key": dim}, site)
-        self.norm = norm(indexer.norm, dim, "index_key_norm", site)
+        self.key = Linear(hidden, {"index_key": dim}, context)
+        self.norm = norm(indexer.norm, dim, "index_key_norm", context)
         self.weights = Exact(hidden, {"index_weights": heads}, replace(late, dtype=torch.float32))
 
     def keys(self, x: Tensor, angles: Angles) -> Tensor:

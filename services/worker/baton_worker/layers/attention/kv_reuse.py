@@ -18,11 +18,11 @@ class NormedValueAttention(Attention):
 
     fuses = False
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
-        super().__init__(settings, hidden, site)
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
+        super().__init__(settings, hidden, context)
         assert settings.qk_norm is not None
         unscaled = spec.Norm(settings.qk_norm.norm.eps, scaled=False)
-        self.value_norm = norm(unscaled, settings.head_dim, "value", site)
+        self.value_norm = norm(unscaled, settings.head_dim, "value", context)
 
     def _norm(self, heads: Tensor) -> None:
         super()._norm(heads)
@@ -35,11 +35,11 @@ class KVReuse(Attention):
 
     fuses = False
 
-    def __init__(self, settings: spec.Attention, hidden: int, site: BuildContext) -> None:
-        super().__init__(settings, hidden, site)
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
+        super().__init__(settings, hidden, context)
         self.key_norm = None
         query = settings.num_heads * settings.head_dim
-        self.project = Linear(hidden, {"query": query}, site, bias=settings.projections.bias)
+        self.project = Linear(hidden, {"query": query}, context, bias=settings.projections.bias)
 
     def _place(self, heads: Tensor, step: ForwardContext, pages: Tensor) -> None:
         if self.query_norm is not None:

@@ -17,12 +17,12 @@ from baton_worker.layers.layer import Layer
 class Scales(Layer):
     """One scale for K and one for V per layer (`k_scale` and `v_scale`)."""
 
-    def __init__(self, num_kv_heads: int, site: BuildContext) -> None:
+    def __init__(self, num_kv_heads: int, context: BuildContext) -> None:
         super().__init__()
         self._num_kv_heads = num_kv_heads
-        self._names = (site.name("key_scale"), site.name("value_scale"))
+        self._names = (context.name("key_scale"), context.name("value_scale"))
         # Always float32: workers must store the same bits at every model precision.
-        self.weight = replace(site, dtype=torch.float32).empty(2, 1)
+        self.weight = replace(context, dtype=torch.float32).empty(2, 1)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two numbers; their tensors have no suffix."""

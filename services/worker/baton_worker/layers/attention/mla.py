@@ -33,10 +33,10 @@ class LatentAttention(Attending):
         query of a head    [ W_uk^T q   | rotated query         ]
     """
 
-    def __init__(self, settings: spec.LatentAttention, hidden: int, site: BuildContext) -> None:
-        if site.codes is not None:
+    def __init__(self, settings: spec.LatentAttention, hidden: int, context: BuildContext) -> None:
+        if context.codes is not None:
             raise ModelError(
-                f"No kernel reads latents as {site.codes}: serve this model with "
+                f"No kernel reads latents as {context.codes}: serve this model with "
                 "--kv-cache-dtype auto."
             )
         call = AttentionSpec(
@@ -45,30 +45,32 @@ class LatentAttention(Attending):
             settings.width,
             settings.scale,
             None,
-            site.dtype,
-            site.device,
+            context.dtype,
+            context.device,
             latent=True,
             value_dim=settings.kv_rank,
-            layout=site.layout,
-            tree=site.trees,
+            layout=context.layout,
+            tree=context.trees,
             most_keys=getattr(settings, "top_k", None),
             context=settings.context,
         )
-        super().__init__(call, site)
+        super().__init__(call, context)
         self._settings, self.rope = settings, settings.rope
         query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
         self.query_down = nn.Sequential()
         if (rank := settings.query_rank) is None:
-            self.query = Linear(hidden, {"query": query}, site)
+            self.query = Linear(hidden, {"query": query}, context)
         else:
-            self.query_down.append(Linear(hidden, {"query_down": rank}, site, bias=settings.bias))
-            self.query_down.append(norm(settings.norm, rank, "query_down_norm", site))
-            self.query = Linear(rank, {"query_up": query}, site)
-        self.down = Linear(hidden, {"kv_down": settings.width}, site, bias=settings.bias)
-        self.norm = norm(settings.norm, settings.kv_rank, "kv_down_norm", site)
-        self.up = UpProjection(settings, site)
+            self.query_down.append(
+                Linear(hidden, {"query_down": rank}, context, bias=settings.bias)
+            )
+            self.query_down.append(norm(settings.norm, rank, "query_down_norm", context))
+            self.query = Linear(rank, {"query_up": query}, context)
+        self.down = Linear(hidden, {"kv_down": settings.width}, context, bias=settings.bias)
+        self.norm = norm(settings.norm, settings.kv_rank, "kv_down_norm", context)
+        self.up = UpProjection(settings, context)
         width = settings.num_heads * settings.value_dim
-        self.output = Linear(width, {"output": hidden}, site, bias=settings.bias)
+        self.output = Linear(width, {"output": hidden}, context, bias=settings.bias)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -112,21 +114,21 @@ class LatentAttention(Attending):
 class UpProjection(Layer):
     """Up-projections of a latent to keys and to values, per head."""
 
-    def __init__(self, settings: spec.LatentAttention, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LatentAttention, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name("kv_up")
+        self._name = context.name("kv_up")
         self._nope_dim = settings.nope_dim
         rows = settings.nope_dim + settings.value_dim
         shape = (settings.num_heads, rows, settings.kv_rank)
-        self.weight: nn.Parameter | None = site.empty(*shape)
+        self.weight: nn.Parameter | None = context.empty(*shape)
         self._into: EachHead | None = None
         self._out: EachHead | None = None
         self.in_features, self._rows = settings.kv_rank, settings.num_heads * rows
-        self.like = torch.empty(0, dtype=site.dtype, device=site.device)
+        self.like = torch.empty(0, dtype=context.dtype, device=context.device)
         self.lora: LoraUpProjection | None = None
         """LoRA products, where adapters are served."""
-        if site.adapters is not None:
-            self.lora = LoraUpProjection(site.adapters, settings.num_heads, settings.nope_dim)
+        if context.adapters is not None:
+            self.lora = LoraUpProjection(context.adapters, settings.num_heads, settings.nope_dim)
 
     @property
     def lora_parts(self) -> dict[str, int]:

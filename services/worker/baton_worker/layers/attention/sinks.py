@@ -20,10 +20,10 @@ head, [T, num_heads]. Returns [T, num_heads * width of cached values]."""
 class Sinks(Layer):
     """One learned score per head (gpt-oss)."""
 
-    def __init__(self, settings: spec.Attention, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Attention, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name("sinks")
-        self.weight = site.empty(settings.num_heads)
+        self._name = context.name("sinks")
+        self.weight = context.empty(settings.num_heads)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scores; their tensor has no suffix."""
@@ -43,15 +43,15 @@ class SinkKeys(Layer):
     """
 
     def __init__(
-        self, settings: spec.Attention, site: BuildContext, norm: nn.Module | None
+        self, settings: spec.Attention, context: BuildContext, norm: nn.Module | None
     ) -> None:
         super().__init__()
         assert settings.value_dim < settings.head_dim
         self._settings, self.norm = settings, norm
-        self._names = (site.name("sink_keys"), site.name("sink_values"))
+        self._names = (context.name("sink_keys"), context.name("sink_values"))
         shape = (settings.sink_keys, settings.num_kv_heads)
-        self.key = site.empty(*shape, settings.head_dim)
-        self.value = site.empty(*shape, settings.value_dim)
+        self.key = context.empty(*shape, settings.head_dim)
+        self.value = context.empty(*shape, settings.value_dim)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """K and V; their tensors have no suffix."""

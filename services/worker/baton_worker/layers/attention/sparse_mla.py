@@ -26,11 +26,11 @@ class SparseLatentAttention(LatentAttention):
     """
 
     def __init__(
-        self, settings: spec.SparseLatentAttention, hidden: int, site: BuildContext
+        self, settings: spec.SparseLatentAttention, hidden: int, context: BuildContext
     ) -> None:
-        super().__init__(settings, hidden, site)
+        super().__init__(settings, hidden, context)
         self.backend = Chosen(self.backend)
-        self.indexer = Indexer(settings, hidden, site) if settings.indexer else None
+        self.indexer = Indexer(settings, hidden, context) if settings.indexer else None
 
     def _attend(
         self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor

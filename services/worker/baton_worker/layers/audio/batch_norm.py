@@ -16,10 +16,10 @@ _EPS = 1e-5
 class BatchNorm(Layer):
     """Batch normalisation by the statistics of training (arXiv:1502.03167)."""
 
-    def __init__(self, name: str, channels: int, site: BuildContext) -> None:
+    def __init__(self, name: str, channels: int, context: BuildContext) -> None:
         super().__init__()
-        self._name, names = site.name(name), ("weight", "bias", "running_mean", "running_var")
-        self._parts = {part: site.empty(channels) for part in names}
+        self._name, names = context.name(name), ("weight", "bias", "running_mean", "running_var")
+        self._parts = {part: context.empty(channels) for part in names}
         for part, tensor in self._parts.items():
             self.register_parameter(part, tensor)
 

@@ -21,25 +21,25 @@ from baton_worker.layers.mlp import activation
 from baton_worker.layers.norm import norm
 
 
-def biased_block(settings: spec.BiasedConformer, site: BuildContext) -> ConformerBlock:
+def biased_block(settings: spec.BiasedConformer, context: BuildContext) -> ConformerBlock:
     """A block under the checkpoint's names."""
     return ConformerBlock(
-        _FeedForward(settings, site.under("feed_forward_in")),
-        _BiasedAttention(settings, site),
-        _Convolution(settings, site.under("conv")),
-        _FeedForward(settings, site.under("feed_forward_out")),
-        norm(settings.norm, settings.hidden, "layer_norm", site),
+        _FeedForward(settings, context.under("feed_forward_in")),
+        _BiasedAttention(settings, context),
+        _Convolution(settings, context.under("conv")),
+        _FeedForward(settings, context.under("feed_forward_out")),
+        norm(settings.norm, settings.hidden, "layer_norm", context),
     )
 
 
 class BiasedStem(nn.Module):
     """A spectrogram to the input of the blocks: normed bins, convolutions and a projection."""
 
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
         super().__init__()
-        self.scale, bins = _BinScale(settings.bins, site), settings.bins
+        self.scale, bins = _BinScale(settings.bins, context), settings.bins
         wide, parts = settings.channels, list[nn.Module]()
-        inner = site.under("embed.conv")
+        inner = context.under("embed.conv")
         parts.append(SpectrogramConv2d("0", 1, wide, inner))
         parts.append(nn.ReLU())
         for number in range(2, 3 * _halvings(settings) - 1, 3):
@@ -49,7 +49,7 @@ class BiasedStem(nn.Module):
         for _ in range(_halvings(settings)):
             bins = (bins - 1) // 2 + 1
         self.parts = nn.ModuleList(parts)
-        self.project = Linear(wide * bins, {"embed.out": settings.hidden}, site, bias=True)
+        self.project = Linear(wide * bins, {"embed.out": settings.hidden}, context, bias=True)
 
     def forward(self, frames: Tensor) -> Tensor:
         """[frames, bins] to [states, hidden]."""
@@ -64,19 +64,19 @@ def _halvings(settings: spec.BiasedConformer) -> int:
     return int(math.log2(settings.reduction))
 
 
-def _plain_convolution(name: str, channels: int, site: BuildContext) -> SpectrogramConv2d:
+def _plain_convolution(name: str, channels: int, context: BuildContext) -> SpectrogramConv2d:
     return SpectrogramConv2d(
-        name, channels, channels, site, size=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0)
+        name, channels, channels, context, size=(1, 1), stride=(1, 1), padding=(0, 0, 0, 0)
     )
 
 
 class _BinScale(Layer):
     """(x - mean) / deviation of each bin, as measured in training."""
 
-    def __init__(self, bins: int, site: BuildContext) -> None:
+    def __init__(self, bins: int, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name("encoder_embedding")
-        self.mean, self.inverse = site.empty(bins), site.empty(bins)
+        self._name = context.name("encoder_embedding")
+        self.mean, self.inverse = context.empty(bins), context.empty(bins)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Means and inverse deviations."""
@@ -92,12 +92,12 @@ class DistanceBias(nn.Module):
     """Relative position biases: added by each head to the scores of keys, by distance, for all
     blocks."""
 
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
         super().__init__()
         self._farthest, self._symmetric = settings.farthest, settings.symmetric
         rows = settings.farthest * (1 if settings.symmetric else 2)
         name = "relative_attention_bias_layer.bias_values"
-        self.table = Table(rows, settings.num_heads, name, site)
+        self.table = Table(rows, settings.num_heads, name, context)
 
     def forward(self, count: int, device: torch.device) -> Tensor:
         """[heads, count, count]."""
@@ -108,12 +108,12 @@ class DistanceBias(nn.Module):
 
 
 class _FeedForward(nn.Module):
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, wide = settings.hidden, settings.intermediate
-        self.norm = norm(settings.norm, hidden, "layer_norm", site)
-        self.up = Linear(hidden, {"gate_up_proj": 2 * wide}, site, bias=True)
-        self.down = Linear(wide, {"down_proj": hidden}, site, bias=True)
+        self.norm = norm(settings.norm, hidden, "layer_norm", context)
+        self.up = Linear(hidden, {"gate_up_proj": 2 * wide}, context, bias=True)
+        self.down = Linear(wide, {"down_proj": hidden}, context, bias=True)
         self._activation = activation(settings.activation)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -124,13 +124,13 @@ class _FeedForward(nn.Module):
 
 
 class _BiasedAttention(nn.Module):
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, self._num_heads = settings.hidden, settings.num_heads
-        self.norm = norm(settings.norm, hidden, "layer_norm_att", site)
+        self.norm = norm(settings.norm, hidden, "layer_norm_att", context)
         parts = {f"self_attn.{part}_proj": hidden for part in "qkv"}
-        self.project = Linear(hidden, parts, site, bias=True)
-        self.output = Linear(hidden, {"self_attn.o_proj": hidden}, site, bias=True)
+        self.project = Linear(hidden, parts, context, bias=True)
+        self.output = Linear(hidden, {"self_attn.o_proj": hidden}, context, bias=True)
 
     def forward(self, x: Tensor, bias: Tensor) -> Tensor:
         """[frames, hidden] and [heads, frames, frames] to [frames, hidden]."""
@@ -144,18 +144,18 @@ class _BiasedAttention(nn.Module):
 class _Convolution(nn.Module):
     """Gate, depthwise and pointwise convolutions."""
 
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, self._activation = settings.hidden, activation(settings.activation)
-        self.norm = norm(settings.norm, hidden, "layer_norm", site)
-        self.gate = Pointwise("glu.ext_pw_conv_1d", hidden, 2 * hidden, site)
-        self.biases = nn.ModuleList(Learned((1, hidden, 1), f"glu.b{n}", site) for n in (1, 2))
+        self.norm = norm(settings.norm, hidden, "layer_norm", context)
+        self.gate = Pointwise("glu.ext_pw_conv_1d", hidden, 2 * hidden, context)
+        self.biases = nn.ModuleList(Learned((1, hidden, 1), f"glu.b{n}", context) for n in (1, 2))
         name = "dw_sep_conv_1d"
         self.depthwise = DepthwiseConv1d(
-            f"{name}.dw_conv", hidden, settings.kernel, site, causal=True, bias=True
+            f"{name}.dw_conv", hidden, settings.kernel, context, causal=True, bias=True
         )
-        self.mix = Pointwise(f"{name}.pw_conv", hidden, hidden, site)
-        self.out = Pointwise("ext_pw_conv_1d", hidden, hidden, site)
+        self.mix = Pointwise(f"{name}.pw_conv", hidden, hidden, context)
+        self.out = Pointwise("ext_pw_conv_1d", hidden, hidden, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""

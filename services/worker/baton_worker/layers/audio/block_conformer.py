@@ -18,24 +18,24 @@ from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
 
-def block_block(settings: spec.BlockConformer, site: BuildContext) -> ConformerBlock:
+def block_block(settings: spec.BlockConformer, context: BuildContext) -> ConformerBlock:
     """A block under the checkpoint's names."""
     return ConformerBlock(
-        _FeedForward(settings, site.under("ff1")),
-        _BlockAttention(settings, site.under("attn")),
-        _Convolution(settings, site.under("conv")),
-        _FeedForward(settings, site.under("ff2")),
-        norm(settings.norm, settings.hidden, "post_norm", site),
+        _FeedForward(settings, context.under("ff1")),
+        _BlockAttention(settings, context.under("attn")),
+        _Convolution(settings, context.under("conv")),
+        _FeedForward(settings, context.under("ff2")),
+        norm(settings.norm, settings.hidden, "post_norm", context),
     )
 
 
 class _FeedForward(nn.Module):
-    def __init__(self, settings: spec.BlockConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BlockConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, wide = settings.hidden, settings.intermediate
-        self.norm = norm(settings.norm, hidden, "pre_norm", site)
-        self.up = Linear(hidden, {"up_proj": wide}, site, bias=True)
-        self.down = Linear(wide, {"down_proj": hidden}, site, bias=True)
+        self.norm = norm(settings.norm, hidden, "pre_norm", context)
+        self.up = Linear(hidden, {"up_proj": wide}, context, bias=True)
+        self.down = Linear(wide, {"down_proj": hidden}, context, bias=True)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""
@@ -46,16 +46,16 @@ class _FeedForward(nn.Module):
 class _BlockAttention(nn.Module):
     """Attention within blocks, with a learned vector for each distance."""
 
-    def __init__(self, settings: spec.BlockConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BlockConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, wide = settings.hidden, settings.num_heads * settings.head_dim
         self._num_heads, self._block = settings.num_heads, settings.block
         self._farthest, self._scale = settings.farthest, settings.head_dim**-0.5
-        self.norm = norm(settings.norm, hidden, "pre_norm", site)
-        self.project = Linear(hidden, {"to_q": wide, "to_kv": 2 * wide}, site)
-        self.output = Linear(wide, {"to_out": hidden}, site, bias=True)
+        self.norm = norm(settings.norm, hidden, "pre_norm", context)
+        self.project = Linear(hidden, {"to_q": wide, "to_kv": 2 * wide}, context)
+        self.output = Linear(wide, {"to_out": hidden}, context, bias=True)
         rows = 2 * settings.farthest + 1
-        self.distances = Table(rows, settings.head_dim, "rel_pos_emb", site)
+        self.distances = Table(rows, settings.head_dim, "rel_pos_emb", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""
@@ -82,16 +82,16 @@ class _BlockAttention(nn.Module):
 class _Convolution(nn.Module):
     """Gate, depthwise convolution, norm and projection."""
 
-    def __init__(self, settings: spec.BlockConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.BlockConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, wide = settings.hidden, settings.hidden * settings.expansion
-        self.norm = norm(settings.norm, hidden, "norm", site)
-        self.up = Pointwise("up_conv", hidden, 2 * wide, site)
+        self.norm = norm(settings.norm, hidden, "norm", context)
+        self.up = Pointwise("up_conv", hidden, 2 * wide, context)
         self.depthwise = DepthwiseConv1d(
-            "depth_conv.conv", wide, settings.kernel, site, causal=False
+            "depth_conv.conv", wide, settings.kernel, context, causal=False
         )
-        self.batch_norm = BatchNorm("batch_norm", wide, site)
-        self.down = Pointwise("down_conv", wide, hidden, site)
+        self.batch_norm = BatchNorm("batch_norm", wide, context)
+        self.down = Pointwise("down_conv", wide, hidden, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""

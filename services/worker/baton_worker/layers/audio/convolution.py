@@ -16,8 +16,8 @@ class Pointwise(Linear):
     """A linear layer that checkpoints store as a convolution with windows of one frame,
     [outputs, inputs, 1]."""
 
-    def __init__(self, name: str, inputs: int, outputs: int, site: BuildContext) -> None:
-        super().__init__(inputs, {name: outputs}, site, bias=True)
+    def __init__(self, name: str, inputs: int, outputs: int, context: BuildContext) -> None:
+        super().__init__(inputs, {name: outputs}, context, bias=True)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in convolution shape, and the bias."""
@@ -34,16 +34,16 @@ class DepthwiseConv1d(Layer):
         name: str,
         channels: int,
         kernel: int,
-        site: BuildContext,
+        context: BuildContext,
         *,
         causal: bool,
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self._name, left = site.name(name), kernel - 1 if causal else kernel // 2
+        self._name, left = context.name(name), kernel - 1 if causal else kernel // 2
         self._padding = (left, kernel - 1 - left)
-        self.weight = site.empty(channels, 1, kernel)
-        self.bias = site.empty(channels) if bias else None
+        self.weight = context.empty(channels, 1, kernel)
+        self.bias = context.empty(channels) if bias else None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Weight and bias."""
@@ -66,7 +66,7 @@ class SpectrogramConv2d(Layer):
         name: str,
         inputs: int,
         outputs: int,
-        site: BuildContext,
+        context: BuildContext,
         *,
         size: tuple[int, int] = (3, 3),
         stride: tuple[int, int] = (2, 2),
@@ -75,10 +75,10 @@ class SpectrogramConv2d(Layer):
         bias: bool = True,
     ) -> None:
         super().__init__()
-        self._name, self._stride, self._padding = site.name(name), stride, padding
+        self._name, self._stride, self._padding = context.name(name), stride, padding
         self._groups = inputs if depthwise else 1
-        self.weight = site.empty(outputs, inputs // self._groups, *size)
-        self.bias = site.empty(outputs) if bias else None
+        self.weight = context.empty(outputs, inputs // self._groups, *size)
+        self.bias = context.empty(outputs) if bias else None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Weight and bias."""

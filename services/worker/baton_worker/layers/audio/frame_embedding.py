@@ -19,11 +19,11 @@ from baton_worker.layers.mlp import activation
 class FrameConvolution(Layer):
     """See `spec.FrameConvolution`."""
 
-    def __init__(self, settings: spec.FrameConvolution, site: BuildContext) -> None:
+    def __init__(self, settings: spec.FrameConvolution, context: BuildContext) -> None:
         super().__init__()
         self._settings, self._activation = settings, activation(settings.activation)
-        self.weight = site.empty(settings.outputs, settings.inputs, settings.size)
-        self.bias = site.empty(settings.outputs)
+        self.weight = context.empty(settings.outputs, settings.inputs, settings.size)
+        self.bias = context.empty(settings.outputs)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Weight and bias."""
@@ -41,11 +41,11 @@ class FrameConvolution(Layer):
 class FrameEmbedding(nn.Module):
     """The stem and the positions of a `spec.AudioStack`."""
 
-    def __init__(self, stack: spec.AudioStack, site: BuildContext) -> None:
+    def __init__(self, stack: spec.AudioStack, context: BuildContext) -> None:
         super().__init__()
-        here = replace(site, name=str)
+        here = replace(context, name=str)
         self.stem = nn.ModuleList(FrameConvolution(step, here) for step in stack.stem)
-        self.positions = Table(stack.num_positions, stack.hidden, "positions", site)
+        self.positions = Table(stack.num_positions, stack.hidden, "positions", context)
 
     def forward(self, frames: Tensor, num_states: int) -> Tensor:
         """The first states of one chunk.

@@ -20,7 +20,7 @@ from baton_worker.layers.vision.sized_steps import Sized
 class FrameStack(Sized):
     """See `spec.FrameStack`; a chunk is one row of states."""
 
-    def __init__(self, settings: spec.FrameStack, site: BuildContext) -> None:
+    def __init__(self, settings: spec.FrameStack, context: BuildContext) -> None:
         super().__init__()
         self._size, self._padded = settings.size, settings.padded
 
@@ -44,7 +44,7 @@ class FrameStack(Sized):
 class FramePool(Sized):
     """See `spec.FramePool`; a chunk is one row of states."""
 
-    def __init__(self, settings: spec.FramePool, site: BuildContext) -> None:
+    def __init__(self, settings: spec.FramePool, context: BuildContext) -> None:
         super().__init__()
         self._size, self._padded = settings.size, settings.padded
 
@@ -67,9 +67,9 @@ class FramePool(Sized):
 class PadCode(nn.Module):
     """See `spec.PadCode`."""
 
-    def __init__(self, settings: spec.PadCode, site: BuildContext) -> None:
+    def __init__(self, settings: spec.PadCode, context: BuildContext) -> None:
         super().__init__()
-        here, width = replace(site, name=str), settings.width
+        here, width = replace(context, name=str), settings.width
         self._row = settings.row
         self.table = Table(settings.rows, width, settings.table, here)
         self.projection = Linear(width, {settings.projection: width}, here)

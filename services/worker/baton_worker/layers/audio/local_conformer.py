@@ -22,14 +22,14 @@ _LONGEST_PERIOD = 1.0e4
 """Of the sines that stand for distances."""
 
 
-def local_block(settings: spec.LocalConformer, site: BuildContext) -> ConformerBlock:
+def local_block(settings: spec.LocalConformer, context: BuildContext) -> ConformerBlock:
     """A block under the checkpoint's names."""
     return ConformerBlock(
-        _FeedForward(settings, site.under("ffw_layer_start")),
-        _LocalAttention(settings, site.under("attention")),
-        _LightConvolution(settings, site.under("lconv1d")),
-        _FeedForward(settings, site.under("ffw_layer_end")),
-        _ClampedNorm(settings, "norm", site),
+        _FeedForward(settings, context.under("ffw_layer_start")),
+        _LocalAttention(settings, context.under("attention")),
+        _LightConvolution(settings, context.under("lconv1d")),
+        _FeedForward(settings, context.under("ffw_layer_end")),
+        _ClampedNorm(settings, "norm", context),
         settings.half,
     )
 
@@ -37,12 +37,12 @@ def local_block(settings: spec.LocalConformer, site: BuildContext) -> ConformerB
 class LocalStem(nn.Module):
     """A spectrogram to the input of the blocks: two convolutions and a projection."""
 
-    def __init__(self, settings: spec.LocalConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LocalConformer, context: BuildContext) -> None:
         super().__init__()
         bins, inputs, parts = settings.bins, 1, list[nn.Module]()
         sizes = zip(settings.channels, settings.sizes, settings.strides, strict=True)
         for number, (channels, size, stride) in enumerate(sizes):
-            here = site.under(f"conv_{number}")
+            here = context.under(f"conv_{number}")
             padding = (1, 1, 0, size[0] - 1)
             parts.append(
                 SpectrogramConv2d(
@@ -53,7 +53,7 @@ class LocalStem(nn.Module):
             parts.append(_CumulativeNorm(channels, settings.group_eps, here))
             inputs, bins = channels, (bins + 2 - size[1]) // stride[1] + 1
         self.parts = nn.ModuleList(parts)
-        self.project = Linear(inputs * bins, {"input_proj_linear": settings.hidden}, site)
+        self.project = Linear(inputs * bins, {"input_proj_linear": settings.hidden}, context)
 
     def forward(self, frames: Tensor) -> Tensor:
         """[frames, bins] to [states, hidden]."""
@@ -67,9 +67,9 @@ class LocalStem(nn.Module):
 class _CumulativeNorm(nn.Module):
     """Frames minus the mean of all up to them, over their deviation from such means; then relu."""
 
-    def __init__(self, channels: int, eps: float, site: BuildContext) -> None:
+    def __init__(self, channels: int, eps: float, context: BuildContext) -> None:
         super().__init__()
-        self.scale, self._eps = Learned((channels,), "norm.weight", site), eps
+        self.scale, self._eps = Learned((channels,), "norm.weight", context), eps
 
     def forward(self, x: Tensor) -> Tensor:
         """[1, channels, frames, bins] to the same."""
@@ -85,9 +85,9 @@ class _CumulativeNorm(nn.Module):
 class _ClampedNorm(nn.Module):
     """A norm of states within the limit."""
 
-    def __init__(self, settings: spec.LocalConformer, role: str, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LocalConformer, role: str, context: BuildContext) -> None:
         super().__init__()
-        self._limit, self.norm = settings.limit, norm(settings.norm, settings.hidden, role, site)
+        self._limit, self.norm = settings.limit, norm(settings.norm, settings.hidden, role, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""
@@ -96,13 +96,13 @@ class _ClampedNorm(nn.Module):
 
 
 class _FeedForward(nn.Module):
-    def __init__(self, settings: spec.LocalConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LocalConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, wide = settings.hidden, settings.intermediate
-        self.before = _ClampedNorm(settings, "pre_layer_norm", site)
-        self.up = Linear(hidden, {"ffw_layer_1": wide}, site)
-        self.down = Linear(wide, {"ffw_layer_2": hidden}, site)
-        self.behind = _ClampedNorm(settings, "post_layer_norm", site)
+        self.before = _ClampedNorm(settings, "pre_layer_norm", context)
+        self.up = Linear(hidden, {"ffw_layer_1": wide}, context)
+        self.down = Linear(wide, {"ffw_layer_2": hidden}, context)
+        self.behind = _ClampedNorm(settings, "post_layer_norm", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""
@@ -111,16 +111,16 @@ class _FeedForward(nn.Module):
 
 
 class _LightConvolution(nn.Module):
-    def __init__(self, settings: spec.LocalConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LocalConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, self._limit = settings.hidden, settings.limit
-        self.before = norm(settings.norm, hidden, "pre_layer_norm", site)
-        self.start = Linear(hidden, {"linear_start": 2 * hidden}, site)
+        self.before = norm(settings.norm, hidden, "pre_layer_norm", context)
+        self.start = Linear(hidden, {"linear_start": 2 * hidden}, context)
         self.depthwise = DepthwiseConv1d(
-            "depthwise_conv1d", hidden, settings.kernel, site, causal=True
+            "depthwise_conv1d", hidden, settings.kernel, context, causal=True
         )
-        self.norm = _ClampedNorm(settings, "conv_norm", site)
-        self.end = Linear(hidden, {"linear_end": hidden}, site)
+        self.norm = _ClampedNorm(settings, "conv_norm", context)
+        self.end = Linear(hidden, {"linear_end": hidden}, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""
@@ -133,16 +133,16 @@ class _LocalAttention(nn.Module):
     """Attention to near frames, with a score of each distance (Transformer-XL, Dai et al. 2019,
     arXiv:1901.02860)."""
 
-    def __init__(self, settings: spec.LocalConformer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LocalConformer, context: BuildContext) -> None:
         super().__init__()
         hidden, self._settings = settings.hidden, settings
-        inner, table = site.under("attn"), "relative_position_embedding.pos_proj"
-        self.before = _ClampedNorm(settings, "pre_attn_norm", site)
+        inner, table = context.under("attn"), "relative_position_embedding.pos_proj"
+        self.before = _ClampedNorm(settings, "pre_attn_norm", context)
         self.project = Linear(hidden, {f"{part}_proj": hidden for part in "qkv"}, inner)
         self.distances = Linear(hidden, {table: hidden}, inner)
         self.scale = Learned((hidden // settings.num_heads,), "per_dim_scale", inner)
-        self.output = Linear(hidden, {"post": hidden}, site)
-        self.behind = _ClampedNorm(settings, "post_norm", site)
+        self.output = Linear(hidden, {"post": hidden}, context)
+        self.behind = _ClampedNorm(settings, "post_norm", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[frames, hidden] to the same."""

@@ -28,9 +28,9 @@ _AT_ONCE = 16
 class SpectrogramStem(nn.Module):
     """See `spec.SpectrogramStem`."""
 
-    def __init__(self, settings: spec.SpectrogramStem, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SpectrogramStem, context: BuildContext) -> None:
         super().__init__()
-        here, inputs, steps = replace(site, name=str), 1, list[nn.Module]()
+        here, inputs, steps = replace(context, name=str), 1, list[nn.Module]()
         for name in settings.names:
             steps.append(SpectrogramConv2d(name, inputs, settings.channels, here))
             inputs = settings.channels
@@ -55,9 +55,9 @@ class SpectrogramStem(nn.Module):
 class FrameStem(nn.Module):
     """See `spec.FrameStem`."""
 
-    def __init__(self, settings: spec.FrameStem, site: BuildContext) -> None:
+    def __init__(self, settings: spec.FrameStem, context: BuildContext) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(FrameConvolution(step, site) for step in settings.steps)
+        self.steps = nn.ModuleList(FrameConvolution(step, context) for step in settings.steps)
 
     def forward(self, windows: Tensor, last: int) -> list[Tensor]:
         """See `SpectrogramStem.forward`."""
@@ -73,15 +73,15 @@ class FrameStem(nn.Module):
 class PatchStem(Layer):
     """See `spec.PatchStem`."""
 
-    def __init__(self, settings: spec.PatchStem, site: BuildContext) -> None:
+    def __init__(self, settings: spec.PatchStem, context: BuildContext) -> None:
         super().__init__()
-        here, own = replace(site, name=str), settings
+        here, own = replace(context, name=str), settings
         self._settings = settings
         self.norm = BatchNorm(f"{own.prefix}.init_bn", own.bins, here)
-        self.weight = site.empty(own.hidden, 1, own.bins, own.size)
-        self.bias = site.empty(own.hidden)
-        self.times = site.empty(1, own.hidden, 1, own.positions)
-        self.pitch = site.empty(1, own.hidden, 1, 1)
+        self.weight = context.empty(own.hidden, 1, own.bins, own.size)
+        self.bias = context.empty(own.hidden)
+        self.times = context.empty(1, own.hidden, 1, own.positions)
+        self.pitch = context.empty(1, own.hidden, 1, 1)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The projection, and the positions over time and over the one bin."""

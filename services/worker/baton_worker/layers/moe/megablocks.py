@@ -18,11 +18,13 @@ from baton_worker.layers.mlp import activation
 class MegablocksExperts(nn.Module):
     """sum over the selected experts of weight * down(activation(up(x))), plus a bias."""
 
-    def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.MegablocksExperts, hidden: int, context: BuildContext
+    ) -> None:
         super().__init__()
         self._top_k = settings.top_k
-        self.router = Linear(hidden, {"router": settings.num_experts}, site)
-        self.experts = _Stacked(settings, hidden, site)
+        self.router = Linear(hidden, {"router": settings.num_experts}, context)
+        self.experts = _Stacked(settings, hidden, context)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""
@@ -34,13 +36,15 @@ class MegablocksExperts(nn.Module):
 class _Stacked(Layer):
     """All experts: up [E * intermediate, hidden], down of the same shape, one bias [hidden]."""
 
-    def __init__(self, settings: spec.MegablocksExperts, hidden: int, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.MegablocksExperts, hidden: int, context: BuildContext
+    ) -> None:
         super().__init__()
-        self._name, self._num = site.name("experts"), settings.num_experts
+        self._name, self._num = context.name("experts"), settings.num_experts
         self._activation = activation(settings.activation)
-        self.up = site.empty(settings.num_experts * settings.intermediate, hidden)
-        self.down = site.empty(settings.num_experts * settings.intermediate, hidden)
-        self.bias = site.empty(hidden)
+        self.up = context.empty(settings.num_experts * settings.intermediate, hidden)
+        self.down = context.empty(settings.num_experts * settings.intermediate, hidden)
+        self.bias = context.empty(hidden)
 
     @property
     def capture_blocker(self) -> str | None:

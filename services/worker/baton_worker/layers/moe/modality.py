@@ -20,10 +20,10 @@ class ModalityMoe(Bare):
     what its tokens are: it can be captured, and every expert-parallel rank takes part in both.
     """
 
-    def __init__(self, settings: spec.ModalityMoe, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.ModalityMoe, hidden: int, context: BuildContext) -> None:
         super().__init__()
-        self.text = Moe(settings.text, hidden, site)
-        vision = replace(site, name=lambda role: site.name(f"vision_{role}"))
+        self.text = Moe(settings.text, hidden, context)
+        vision = replace(context, name=lambda role: context.name(f"vision_{role}"))
         self.vision = Moe(settings.vision, hidden, vision)
 
     def forward(self, x: Tensor, vision: Tensor | None, residual: Tensor | None) -> Tensor:

@@ -43,38 +43,38 @@ class Experts(Layer):
     None keeps them unquantised."""
     processed = ("gate_up", "down", "_kernel")
 
-    def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Moe, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._settings = settings
-        self._roles = {role: site.name(f"expert_{role}") for role in ("gate", "up", "down")}
+        self._roles = {role: context.name(f"expert_{role}") for role in ("gate", "up", "down")}
         router, dealt = settings.router, settings.dealt
         self._numbers = range(router.num_experts) if dealt is None else dealt.here
         self._first_number = settings.first_number
-        self._local = None if dealt is None else _local(dealt, router.zero_experts, site.device)
+        self._local = None if dealt is None else _local(dealt, router.zero_experts, context.device)
         num, size = len(self._numbers), settings.expert.intermediate
         self._first = ("gate", "up") if isinstance(settings.expert, spec.Glu) else ("up",)
         rows = len(self._first) * size
-        self.gate_up = site.staged(num, rows, hidden)
-        self.down = site.staged(num, hidden, size)
+        self.gate_up = context.staged(num, rows, hidden)
+        self.down = context.staged(num, hidden, size)
         shapes = dict.fromkeys(self._first, (size, hidden)) | {"down": (hidden, size)}
         self._shapes = {
             self._name(role, expert): shape
             for role, shape in shapes.items()
             for expert in self._numbers
         }
-        self.gate_up_bias = site.empty(num, rows) if settings.expert.bias else None
-        self.down_bias = site.empty(num, hidden) if settings.expert.bias else None
-        self._selector, self._exact = site.experts, bool(site.row_block)
-        self.like: Tensor = torch.empty(0, dtype=site.dtype, device=site.device)
-        self.int8_inputs = site.int8_inputs
+        self.gate_up_bias = context.empty(num, rows) if settings.expert.bias else None
+        self.down_bias = context.empty(num, hidden) if settings.expert.bias else None
+        self._selector, self._exact = context.experts, bool(context.row_block)
+        self.like: Tensor = torch.empty(0, dtype=context.dtype, device=context.device)
+        self.int8_inputs = context.int8_inputs
         self._gate = between(settings.expert)
         self._quantized = dict[str, QuantizedWeight]()
         self._kernel: kernels.ExpertKernel | None = None
         self.lora: ExpertLora | None = None
         """LoRA products, where adapters are served and the kernel applies them."""
-        if site.adapters is not None and dealt is None:
+        if context.adapters is not None and dealt is None:
             first = [size] * len(self._first)
-            self.lora = ExpertLora(site.adapters, num, first, hidden, size, self.like)
+            self.lora = ExpertLora(context.adapters, num, first, hidden, size, self.like)
 
     def lora_layers(self) -> Iterator[tuple[LoraKernel, dict[str, int], int]]:
         """For each product of each expert its kernel, its parts and their rows, and its columns."""
@@ -235,11 +235,11 @@ class Experts(Layer):
         return elements * self.like.itemsize // len(self._numbers)
 
 
-def _dense(settings: spec.Glu | spec.Mlp, hidden: int, site: BuildContext) -> Glu | Mlp:
+def _dense(settings: spec.Glu | spec.Mlp, hidden: int, context: BuildContext) -> Glu | Mlp:
     """The shared feed-forward that every token passes through."""
     if isinstance(settings, spec.Mlp):
-        return Mlp(settings, hidden, site)
-    return Glu(settings, hidden, site)
+        return Mlp(settings, hidden, context)
+    return Glu(settings, hidden, context)
 
 
 def between(expert: spec.Glu | spec.Mlp) -> kernels.Gate:
@@ -273,20 +273,20 @@ class Moe(nn.Module):
     """experts(x) + shared(x). The spec may gate the shared output, and may project the input and
     the output of the routed experts to fewer channels and back."""
 
-    def __init__(self, settings: spec.Moe, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Moe, hidden: int, context: BuildContext) -> None:
         super().__init__()
-        self.router = Router(settings.router, hidden, site)
+        self.router = Router(settings.router, hidden, context)
         self.narrow = self.wide = None
         if (width := settings.width) is not None:
-            self.narrow = Linear(hidden, {"experts_in": width}, site)
-            self.wide = Linear(width, {"experts_out": hidden}, site)
-        self.experts = Experts(settings, settings.width or hidden, site)
+            self.narrow = Linear(hidden, {"experts_in": width}, context)
+            self.wide = Linear(width, {"experts_out": hidden}, context)
+        self.experts = Experts(settings, settings.width or hidden, context)
         self.shared = self.shared_gate = None
         if settings.shared is not None:
-            shared = replace(site, name=lambda role: site.name(f"shared_{role}"))
+            shared = replace(context, name=lambda role: context.name(f"shared_{role}"))
             self.shared = _dense(settings.shared, hidden, shared)
         if settings.shared_gate:
-            self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, site)
+            self.shared_gate = Linear(hidden, {"shared_expert_gate": 1}, context)
 
     def forward(self, x: Tensor, residual: Tensor | None, mask: Tensor | None = None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`. With `mask`, bool [T], no expert takes the

@@ -33,23 +33,26 @@ class Router(Layer):
     watch: Callable[[Tensor], None] | None = None
     """Called with the expert ids of each step."""
 
-    def __init__(self, settings: spec.Router, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Router, hidden: int, context: BuildContext) -> None:
         super().__init__()
         if settings.score not in SCORES:
             known = ", ".join(SCORES)
             raise ModelError(f"Router score '{settings.score}' is unknown. Known: {known}.")
         self.settings = settings
         self._choose: Choose = ROUTERS.load(settings.kind)
-        self._weight_bytes, self._row_block = 0, site.row_block
-        self._dtype, self._input_dtype = site.dtype, torch.float32
-        self._name, self._correction_name = site.name("router"), site.name("router_correction")
+        self._weight_bytes, self._row_block = 0, context.row_block
+        self._dtype, self._input_dtype = context.dtype, torch.float32
+        self._name, self._correction_name = (
+            context.name("router"),
+            context.name("router_correction"),
+        )
         # Always float32: a rounded logit could select another expert.
-        site = replace(site, dtype=torch.float32)
+        context = replace(context, dtype=torch.float32)
         size = settings.num_experts + settings.zero_experts
-        self.weight: nn.Parameter | None = site.empty(size, hidden)
-        self.bias = site.empty(size) if settings.bias else None
-        self._logits: LinearKernel = PlainLinear(self.weight, self.bias, site.row_block)
-        self.correction = site.empty(size) if settings.correction else None
+        self.weight: nn.Parameter | None = context.empty(size, hidden)
+        self.bias = context.empty(size) if settings.bias else None
+        self._logits: LinearKernel = PlainLinear(self.weight, self.bias, context.row_block)
+        self.correction = context.empty(size) if settings.correction else None
 
     @property
     def together(self) -> bool:

@@ -13,10 +13,10 @@ from baton_worker.layers.moe.moe import Moe
 class ShortcutMoe(nn.Module):
     """The dense half of a `spec.ShortcutMoe`; `models.block.Shortcut` runs its `branch`."""
 
-    def __init__(self, settings: spec.ShortcutMoe, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.ShortcutMoe, hidden: int, context: BuildContext) -> None:
         super().__init__()
-        self.dense = Glu(settings.dense, hidden, site)
-        self.branch = Moe(settings.branch, hidden, site)
+        self.dense = Glu(settings.dense, hidden, context)
+        self.branch = Moe(settings.branch, hidden, context)
 
     def forward(self, x: Tensor, residual: Tensor | None) -> Tensor:
         """[T, hidden] to [T, hidden], plus `residual`."""

@@ -23,19 +23,19 @@ from baton_worker.layers.rope.rope import FREQUENCIES, Angles
 class Fourier(Layer):
     """Positions to angles per head, with one matrix each for cos and sin, shared or per KV head."""
 
-    def __init__(self, settings: spec.FourierRope, site: BuildContext) -> None:
+    def __init__(self, settings: spec.FourierRope, context: BuildContext) -> None:
         super().__init__()
         if settings.kind != "default":
             raise ModelError(f"FoPE on top of '{settings.kind}' scaling is not supported.")
         self._settings = settings
-        self._names = (site.name("rope_cos"), site.name("rope_sin"))
+        self._names = (context.name("rope_cos"), context.name("rope_sin"))
         frequencies, _ = FREQUENCIES["default"](settings)
-        self._frequencies = frequencies[: settings.kept].to(site.device)
+        self._frequencies = frequencies[: settings.kept].to(context.device)
         heads = (settings.num_kv_heads,) if settings.each_head else ()
         # Always float32: they multiply float32 angles.
-        site = replace(site, dtype=torch.float32)
-        self.cos = site.empty(*heads, settings.kept, settings.kept)
-        self.sin = site.empty(*heads, settings.kept, settings.kept)
+        context = replace(context, dtype=torch.float32)
+        self.cos = context.empty(*heads, settings.kept, settings.kept)
+        self.sin = context.empty(*heads, settings.kept, settings.kept)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """[num_kv_heads, kept, kept], or [kept, kept] for all heads; their names have no suffix."""

@@ -18,14 +18,14 @@ from baton_worker.layers.layer import Layer
 class StateDecay(Layer):
     """Decay rates, skip weights and time-step biases; always float32."""
 
-    def __init__(self, settings: spec.Mamba, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Mamba, context: BuildContext) -> None:
         super().__init__()
-        self._names = (site.name("scan_rates"), site.name("scan_skip"))
-        self._bias_name = f"{site.name('scan_step')}.bias"
-        site = replace(site, dtype=torch.float32)
-        self.rates = site.empty(settings.channels, settings.state_size)
-        self.skip = site.empty(settings.channels)
-        self.bias = site.empty(settings.channels)
+        self._names = (context.name("scan_rates"), context.name("scan_skip"))
+        self._bias_name = f"{context.name('scan_step')}.bias"
+        context = replace(context, dtype=torch.float32)
+        self.rates = context.empty(settings.channels, settings.state_size)
+        self.skip = context.empty(settings.channels)
+        self.bias = context.empty(settings.channels)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The logarithms of the rates (A_log) and the skips (D), without suffix; the bias."""

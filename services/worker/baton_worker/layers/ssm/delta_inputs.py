@@ -28,10 +28,10 @@ class Inputs(NamedTuple):
     """[T, value_width]: the output gate."""
 
 
-def inputs(settings: spec.DeltaNet, hidden: int, site: BuildContext) -> nn.Module:
+def inputs(settings: spec.DeltaNet, hidden: int, context: BuildContext) -> nn.Module:
     """x [T, hidden] to `Inputs`."""
     kind = Whole if settings.rank is None else Narrow
-    return kind(settings, hidden, site)
+    return kind(settings, hidden, context)
 
 
 def _mixed(settings: spec.DeltaNet) -> dict[str, int]:
@@ -43,13 +43,13 @@ class Whole(nn.Module):
     """Gated DeltaNet. Beta and decays have few channels, which quantised checkpoints keep as
     floats, so they are a product of their own."""
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.DeltaNet, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._sizes = (settings.convolved, settings.value_width)
         parts = _mixed(settings) | {"delta_gate": settings.value_width}
-        self.project = Linear(hidden, parts, site)
+        self.project = Linear(hidden, parts, context)
         rates = {"delta_strength": settings.num_heads, "delta_decay": settings.decays}
-        self.rates = Linear(hidden, rates, site)
+        self.rates = Linear(hidden, rates, context)
 
     def forward(self, x: Tensor) -> Inputs:
         """See `inputs`."""
@@ -60,16 +60,16 @@ class Whole(nn.Module):
 class Narrow(nn.Module):
     """Kimi Delta Attention: low-rank projections to the gate and the decays."""
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.DeltaNet, hidden: int, context: BuildContext) -> None:
         super().__init__()
         assert settings.rank is not None
         rank = settings.rank
-        self.project = Linear(hidden, _mixed(settings), site)
-        self.gate_down = Linear(hidden, {"delta_gate_down": rank}, site)
-        self.gate = Linear(rank, {"delta_gate": settings.value_width}, site)
-        self.strength = Linear(hidden, {"delta_strength": settings.num_heads}, site)
-        self.decay_down = Linear(hidden, {"delta_decay_down": rank}, site)
-        self.decay = Linear(rank, {"delta_decay": settings.decays}, site)
+        self.project = Linear(hidden, _mixed(settings), context)
+        self.gate_down = Linear(hidden, {"delta_gate_down": rank}, context)
+        self.gate = Linear(rank, {"delta_gate": settings.value_width}, context)
+        self.strength = Linear(hidden, {"delta_strength": settings.num_heads}, context)
+        self.decay_down = Linear(hidden, {"delta_decay_down": rank}, context)
+        self.decay = Linear(rank, {"delta_decay": settings.decays}, context)
 
     def forward(self, x: Tensor) -> Inputs:
         """See `inputs`."""
@@ -81,12 +81,12 @@ class Decays(Layer):
     """-exp(A_log) * softplus(x + dt_bias): the log decay of the state. Both parameters are float32,
     also in checkpoints of bfloat16."""
 
-    def __init__(self, settings: spec.DeltaNet, site: BuildContext) -> None:
+    def __init__(self, settings: spec.DeltaNet, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name("delta")
+        self._name = context.name("delta")
         shape = (settings.num_heads,) if settings.rank is None else (1, 1, settings.num_heads, 1)
-        site = replace(site, dtype=torch.float32)
-        self.rate, self.bias = site.empty(*shape), site.empty(settings.decays)
+        context = replace(context, dtype=torch.float32)
+        self.rate, self.bias = context.empty(*shape), context.empty(settings.decays)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Two tensors without suffix."""

@@ -40,20 +40,20 @@ class DeltaNet(Carrying):
 
     what = "A delta net"
 
-    def __init__(self, settings: spec.DeltaNet, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        refused = CpuDelta.refuses(site.dtype, site.device)
-        self.call = self.backend = splitter(site, refused, settings.taps)
+    def __init__(self, settings: spec.DeltaNet, hidden: int, context: BuildContext) -> None:
+        super().__init__(context)
+        refused = CpuDelta.refuses(context.dtype, context.device)
+        self.call = self.backend = splitter(context, refused, settings.taps)
         self._settings = settings
-        self.inputs = inputs(settings, hidden, site)
+        self.inputs = inputs(settings, hidden, context)
         key, value = settings.key_width, settings.value_width
         channels = {"delta_query_conv": key, "delta_key_conv": key, "delta_value_conv": value}
         places = Places(key, settings.num_heads + settings.decays, settings.convolved)
-        self.taps = Taps(channels, settings.taps, False, site, places, settings.activation)
-        self.decays = Decays(settings, site)
-        self._walk = walk(settings, self.decays, site)
-        self.norm = GatedNorm(settings.norm, value, "delta_norm", site)
-        self.output = Linear(value, {"delta_output": hidden}, site)
+        self.taps = Taps(channels, settings.taps, False, context, places, settings.activation)
+        self.decays = Decays(settings, context)
+        self._walk = walk(settings, self.decays, context)
+        self.norm = GatedNorm(settings.norm, value, "delta_norm", context)
+        self.output = Linear(value, {"delta_output": hidden}, context)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

@@ -39,14 +39,14 @@ class Walk(Protocol):
         ...
 
 
-def walk(settings: spec.DeltaNet, decays: Decays, site: BuildContext) -> Walk:
+def walk(settings: spec.DeltaNet, decays: Decays, context: BuildContext) -> Walk:
     """The device's kernel, in C++ or in Triton, if it is available, else the torch scan."""
-    if CpuDelta.refuses(site.dtype, site.device) is None:
+    if CpuDelta.refuses(context.dtype, context.device) is None:
         return OnCpu(settings, decays)
-    if triton.runs(site.device):
+    if triton.runs(context.device):
         from baton_worker.kernels.triton.recurrent.delta import TritonDelta  # Needs triton.
 
-        kernel = TritonDelta(_shape(settings), exact=bool(site.row_block))
+        kernel = TritonDelta(_shape(settings), exact=bool(context.row_block))
         return Compiled(settings, decays, kernel)
     return Blockwise(settings, decays)
 

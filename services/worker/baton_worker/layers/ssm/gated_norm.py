@@ -23,14 +23,16 @@ class GatedNorm(Layer):
     """rms_norm(x * silu(gate)) * weight (Mamba-2, Dao and Gu 2024, arXiv:2405.21060), or with the
     gate after the norm."""
 
-    def __init__(self, settings: spec.GatedNorm, size: int, role: str, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.GatedNorm, size: int, role: str, context: BuildContext
+    ) -> None:
         super().__init__()
-        self.settings, self._name = settings, site.name(role)
+        self.settings, self._name = settings, context.name(role)
         self.rms: Callable[[Tensor], Tensor] = partial(_rms, eps=settings.eps)
         """[..., width] divided by its root mean square."""
-        self._size, self._placement = size, (site.dtype, site.device)
+        self._size, self._placement = size, (context.dtype, context.device)
         self._kernel: CpuGatedNorm | TritonGatedNorm | None = None
-        self.weight = site.empty(size // settings.groups if settings.shared else size)
+        self.weight = context.empty(size // settings.groups if settings.shared else size)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The scale."""

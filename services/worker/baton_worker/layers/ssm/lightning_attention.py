@@ -42,24 +42,24 @@ class LinearAttention(Carrying):
 
     what = "Linear attention"
 
-    def __init__(self, settings: spec.LinearAttention, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        refused = CpuStates.refuses(site.dtype, site.device)
-        self.call = self.backend = splitter(site, refused)
+    def __init__(self, settings: spec.LinearAttention, hidden: int, context: BuildContext) -> None:
+        super().__init__(context)
+        refused = CpuStates.refuses(context.dtype, context.device)
+        self.call = self.backend = splitter(context, refused)
         self.num_heads, self.head_dim = settings.num_heads, settings.head_dim
         self.width = width = settings.num_heads * settings.head_dim
-        self.project = Linear(hidden, dict.fromkeys(("query", "key", "value"), width), site)
-        self.gate = Linear(hidden, {"linear_gate": width}, site)
-        self.norm: nn.Module = norm(settings.norm, width, "linear_norm", site)
-        self.output = Linear(width, {"linear_output": hidden}, site)
+        self.project = Linear(hidden, dict.fromkeys(("query", "key", "value"), width), context)
+        self.gate = Linear(hidden, {"linear_gate": width}, context)
+        self.norm: nn.Module = norm(settings.norm, width, "linear_norm", context)
+        self.output = Linear(width, {"linear_output": hidden}, context)
         self._activation = activation(settings.activation)
-        self._rates = torch.tensor(settings.decays, device=site.device)
+        self._rates = torch.tensor(settings.decays, device=context.device)
         heads, dim = settings.num_heads, settings.head_dim
         self._kernel = choose(
             Shape(heads, heads, dim, dim, 0, width),
-            site.dtype,
-            site.device,
-            exact=bool(site.row_block),
+            context.dtype,
+            context.device,
+            exact=bool(context.row_block),
         )
 
     def forward(

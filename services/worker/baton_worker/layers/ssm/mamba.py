@@ -37,32 +37,32 @@ class Mamba(Carrying):
 
     what = "A state space"
 
-    def __init__(self, settings: spec.Mamba, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        refused = CpuScan.refuses(site.dtype, site.device)
+    def __init__(self, settings: spec.Mamba, hidden: int, context: BuildContext) -> None:
+        super().__init__(context)
+        refused = CpuScan.refuses(context.dtype, context.device)
         # A kernel takes chains, which the device computes.
-        on_device = chains.runs(site.device, site.dtype, refused)
+        on_device = chains.runs(context.device, context.dtype, refused)
         self.backend = DeviceCut(settings.taps) if on_device else Scans(settings.taps)
         self.call = self.backend
         size, bias = settings.channels, settings.bias
         self._channels = size
-        self.project = Linear(hidden, {"scan_input": size, "scan_gate": size}, site, bias=bias)
-        form = (settings.taps, settings.conv_bias, site, Places(0, at=size), settings.activation)
+        self.project = Linear(hidden, {"scan_input": size, "scan_gate": size}, context, bias=bias)
+        form = (settings.taps, settings.conv_bias, context, Places(0, at=size), settings.activation)
         self.taps = Taps({"conv": size}, *form)
         self._widths = (settings.step_rank, settings.state_size, settings.state_size)
-        self.select: Bare = Linear(size, {"scan_select": sum(self._widths)}, site)
+        self.select: Bare = Linear(size, {"scan_select": sum(self._widths)}, context)
         roles = ("scan_step_norm", "scan_write_norm", "scan_read_norm")
         self.norms = nn.ModuleList(
-            norm(settings.norm, width, role, site)
+            norm(settings.norm, width, role, context)
             for width, role in zip(self._widths, roles, strict=True)
             if settings.norm is not None
         )
-        self.step = Linear(settings.step_rank, {"scan_step": size}, site)
-        self.dynamics = StateDecay(settings, site)
-        self._scan = scan(size, self.dynamics, site)
-        on_cpu = CpuStates.refuses(site.dtype, site.device) is None
+        self.step = Linear(settings.step_rank, {"scan_step": size}, context)
+        self.dynamics = StateDecay(settings, context)
+        self._scan = scan(size, self.dynamics, context)
+        on_cpu = CpuStates.refuses(context.dtype, context.device) is None
         self._add_skip = CpuSkip() if on_cpu else None
-        self.output = Linear(size, {"scan_output": hidden}, site, bias=bias)
+        self.output = Linear(size, {"scan_output": hidden}, context, bias=bias)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

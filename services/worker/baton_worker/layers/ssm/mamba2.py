@@ -45,31 +45,33 @@ class StateSpace(Carrying):
 
     what = "A state space"
 
-    def __init__(self, settings: spec.StateSpace, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        refused = CpuStates.refuses(site.dtype, site.device)
-        self.call = self.backend = splitter(site, refused, settings.taps)
+    def __init__(self, settings: spec.StateSpace, hidden: int, context: BuildContext) -> None:
+        super().__init__(context)
+        refused = CpuStates.refuses(context.dtype, context.device)
+        self.call = self.backend = splitter(context, refused, settings.taps)
         self.settings = settings
         self._inner = [settings.group_width, settings.width, settings.group_width]
         roles = ("ssm_gate", "ssm_c", "ssm_x", "ssm_b", "ssm_dt")
         sizes = (settings.width, *self._inner, settings.num_heads)
         rows = dict(zip(roles, sizes, strict=True))
-        self.project = Linear(hidden, rows, site, bias=settings.bias)
+        self.project = Linear(hidden, rows, context, bias=settings.bias)
         channels = dict(zip(("ssm_conv_c", "ssm_conv_x", "ssm_conv_b"), self._inner, strict=True))
         places = Places(settings.group_width, settings.num_heads, settings.conv_width)
-        form = (settings.taps, settings.conv_bias, site, places, settings.activation)
+        form = (settings.taps, settings.conv_bias, context, places, settings.activation)
         self.taps = Taps(channels, *form)
-        self.rates = Rates(settings, site)
+        self.rates = Rates(settings, context)
         self.norm = None
         if settings.norm is not None:
-            self.norm = GatedNorm(settings.norm, settings.width, "ssm_norm", site)
+            self.norm = GatedNorm(settings.norm, settings.width, "ssm_norm", context)
         bias = settings.bias if settings.output_bias is None else settings.output_bias
-        self.output = Linear(settings.width, {"ssm_output": hidden}, site, bias=bias)
+        self.output = Linear(settings.width, {"ssm_output": hidden}, context, bias=bias)
         self._scales = None
         if settings.scales is not None:
             counts, scales = torch.tensor(sizes), torch.tensor(settings.scales)
-            self._scales = scales.repeat_interleave(counts).to(site.device, site.dtype)
-        self._kernel = choose(_shape(settings), site.dtype, site.device, exact=bool(site.row_block))
+            self._scales = scales.repeat_interleave(counts).to(context.device, context.dtype)
+        self._kernel = choose(
+            _shape(settings), context.dtype, context.device, exact=bool(context.row_block)
+        )
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None
@@ -108,16 +110,16 @@ class Rates(Layer):
     """A_log, D and dt_bias per head."""
 
     def __init__(
-        self, settings: spec.StateSpace | spec.SelectiveStateSpace, site: BuildContext
+        self, settings: spec.StateSpace | spec.SelectiveStateSpace, context: BuildContext
     ) -> None:
         super().__init__()
-        self._name = site.name("ssm")
-        on_cpu = CpuStates.refuses(site.dtype, site.device) is None
+        self._name = context.name("ssm")
+        on_cpu = CpuStates.refuses(context.dtype, context.device) is None
         self._kernels = (CpuFading(), CpuSkip()) if on_cpu else None
-        site = replace(site, dtype=torch.float32)  # They are exponentiated.
-        self.log = site.empty(settings.num_heads)
-        self.skip = site.empty(settings.num_heads)
-        self.dt_bias = site.empty(settings.num_heads)
+        context = replace(context, dtype=torch.float32)  # They are exponentiated.
+        self.log = context.empty(settings.num_heads)
+        self.skip = context.empty(settings.num_heads)
+        self.dt_bias = context.empty(settings.num_heads)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """A_log, the logarithm of -A, D and the bias of dt."""

@@ -114,10 +114,10 @@ class DeviceSegments:
         return Segments(None, blocks, of_pages, earlier, of_pages.pages)
 
 
-def splitter(site: BuildContext, refused: str | None, taps: int = 1) -> Cut | DeviceCut:
+def splitter(context: BuildContext, refused: str | None, taps: int = 1) -> Cut | DeviceCut:
     """Splits steps for the kernels that a device has. `refused`: why C++ does not compute the
     layer, if it does not."""
-    return DeviceCut(taps) if chains.runs(site.device, site.dtype, refused) else Cut(taps)
+    return DeviceCut(taps) if chains.runs(context.device, context.dtype, refused) else Cut(taps)
 
 
 class Pieces(NamedTuple):

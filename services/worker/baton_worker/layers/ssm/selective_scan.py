@@ -26,12 +26,12 @@ class Scan(Protocol):
         ...
 
 
-def scan(at: int, dynamics: StateDecay, site: BuildContext) -> Scan:
+def scan(at: int, dynamics: StateDecay, context: BuildContext) -> Scan:
     """The device's kernel, in C++ or in Triton, if it is available, else the torch scan. Inputs
     begin at channel `at` of a row."""
-    if CpuScan.refuses(site.dtype, site.device) is None:
+    if CpuScan.refuses(context.dtype, context.device) is None:
         return Compiled(dynamics, CpuScan(at))
-    if triton.runs(site.device):
+    if triton.runs(context.device):
         from baton_worker.kernels.triton.recurrent.scan import TritonScan  # Needs triton.
 
         return Compiled(dynamics, TritonScan(at))

@@ -30,24 +30,28 @@ class SelectiveStateSpace(Carrying):
 
     what = "A state space"
 
-    def __init__(self, settings: spec.SelectiveStateSpace, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        refused = CpuStates.refuses(site.dtype, site.device)
-        self.call = self.backend = splitter(site, refused, settings.taps)
+    def __init__(
+        self, settings: spec.SelectiveStateSpace, hidden: int, context: BuildContext
+    ) -> None:
+        super().__init__(context)
+        refused = CpuStates.refuses(context.dtype, context.device)
+        self.call = self.backend = splitter(context, refused, settings.taps)
         self.settings, width = settings, settings.width
-        self.project = Linear(hidden, {"ssm_gate": width, "ssm_x": width}, site)
-        form = (settings.taps, False, site, Places(0, at=width), "silu")
+        self.project = Linear(hidden, {"ssm_gate": width, "ssm_x": width}, context)
+        form = (settings.taps, False, context, Places(0, at=width), "silu")
         self.taps = Taps({"ssm_conv_x": width}, *form)
         self._widths = (settings.state_size, settings.state_size, settings.step_rank)
-        self.select: Bare = Linear(width, {"ssm_select": sum(self._widths)}, site)
+        self.select: Bare = Linear(width, {"ssm_select": sum(self._widths)}, context)
         self.norms = nn.ModuleList(
-            norm(settings.norm, size, f"ssm_{role}_norm", site)
+            norm(settings.norm, size, f"ssm_{role}_norm", context)
             for size, role in zip(self._widths, ("write", "read", "step"), strict=True)
         )
-        self.step = Linear(settings.step_rank, {"ssm_step": settings.num_heads}, site)
-        self.rates = Rates(settings, site)
-        self.output = Linear(width, {"ssm_output": hidden}, site)
-        self._kernel = choose(_shape(settings), site.dtype, site.device, exact=bool(site.row_block))
+        self.step = Linear(settings.step_rank, {"ssm_step": settings.num_heads}, context)
+        self.rates = Rates(settings, context)
+        self.output = Linear(width, {"ssm_output": hidden}, context)
+        self._kernel = choose(
+            _shape(settings), context.dtype, context.device, exact=bool(context.row_block)
+        )
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Snapshots, residual: Tensor | None

@@ -104,14 +104,14 @@ class ShortConv(Carrying):
 
     what = "A convolution"
 
-    def __init__(self, settings: spec.ShortConv, hidden: int, site: BuildContext) -> None:
-        super().__init__(site)
-        self.call = self.backend = Reach(settings.taps, chains.runs(site.device, site.dtype))
+    def __init__(self, settings: spec.ShortConv, hidden: int, context: BuildContext) -> None:
+        super().__init__(context)
+        self.call = self.backend = Reach(settings.taps, chains.runs(context.device, context.dtype))
         size, bias = settings.channels, settings.bias
         roles = ("conv_before", "conv_after", "conv_input")
-        self.project = Linear(hidden, dict.fromkeys(roles, size), site, bias=bias)
-        self.taps = Taps({"conv": size}, settings.taps, bias, site)
-        self.output = Linear(size, {"conv_output": hidden}, site, bias=bias)
+        self.project = Linear(hidden, dict.fromkeys(roles, size), context, bias=bias)
+        self.taps = Taps({"conv": size}, settings.taps, bias, context)
+        self.output = Linear(size, {"conv_output": hidden}, context, bias=bias)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -142,17 +142,17 @@ class Taps(Layer):
         channels: dict[str, int],
         taps: int,
         bias: bool,
-        site: BuildContext,
+        context: BuildContext,
         places: Places | None = None,
         activation: str | None = None,
     ) -> None:
         super().__init__()
-        self._parts = {site.name(role): count for role, count in channels.items()}
+        self._parts = {context.name(role): count for role, count in channels.items()}
         total = sum(channels.values())
-        self.weight = site.empty(total, 1, taps)
-        self.bias = site.empty(total) if bias else None
+        self.weight = context.empty(total, 1, taps)
+        self.bias = context.empty(total) if bias else None
         self._places = Places(total) if places is None else places
-        self._activation, self._dtype = _activation(activation), site.dtype
+        self._activation, self._dtype = _activation(activation), context.dtype
         self._kernel: Kernel | None = None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:

@@ -84,11 +84,11 @@ class TilesFirst(Arrangement):
 class TileRows(Arrangement):
     """See `spec.TileRows`; the grid is (1, rows, columns) of tiles."""
 
-    def __init__(self, settings: spec.TileRows, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.TileRows, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._whole_last = settings.whole_last
-        self.newline = Learned((hidden,), settings.newline, site)
-        self.separator = Learned((hidden,), settings.separator, site)
+        self.newline = Learned((hidden,), settings.newline, context)
+        self.separator = Learned((hidden,), settings.separator, context)
 
     def num_tokens(self, count: int, grid: Grid) -> int:
         """With a vector after every row and one between whole and tiles."""

@@ -24,7 +24,7 @@ class Convolution2d(Layer):
         name: str,
         inputs: int,
         outputs: int,
-        site: BuildContext,
+        context: BuildContext,
         *,
         size: int = 3,
         halves: bool = False,
@@ -32,9 +32,9 @@ class Convolution2d(Layer):
         padding: int | None = None,
     ) -> None:
         super().__init__()
-        self._name, self._halves, self._stride = site.name(name), halves, stride
+        self._name, self._halves, self._stride = context.name(name), halves, stride
         self._padding = size // 2 if padding is None else padding
-        self.weight, self.bias = site.empty(outputs, inputs, size, size), site.empty(outputs)
+        self.weight, self.bias = context.empty(outputs, inputs, size, size), context.empty(outputs)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Weight and bias."""
@@ -51,10 +51,10 @@ class Convolution2d(Layer):
 class GroupNorm(Layer):
     """Group normalisation (Wu and He 2018, arXiv:1803.08494)."""
 
-    def __init__(self, name: str, channels: int, site: BuildContext) -> None:
+    def __init__(self, name: str, channels: int, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name(name)
-        self.weight, self.bias = site.empty(channels), site.empty(channels)
+        self._name = context.name(name)
+        self.weight, self.bias = context.empty(channels), context.empty(channels)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Scale and bias."""

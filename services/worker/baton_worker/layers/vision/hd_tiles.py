@@ -19,11 +19,11 @@ class HdTiles(Arrangement):
     """The grid is (1, rows, columns) of the patches of all tiles that are no padding, which is at
     the right or at the bottom. States have the channels of the stack."""
 
-    def __init__(self, settings: spec.HdTiles, width: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.HdTiles, width: int, context: BuildContext) -> None:
         super().__init__()
         self._side = settings.side
-        self.newline = Learned((1, 1, 1, width), settings.newline, site)
-        self.separator = Learned((1, 1, width), settings.separator, site)
+        self.newline = Learned((1, 1, 1, width), settings.newline, context)
+        self.separator = Learned((1, 1, width), settings.separator, context)
 
     def unpadded(self, grid: Grid) -> list[Size]:
         """Rows and columns of patches that are no padding, of the whole image, then of its tiles

@@ -22,10 +22,10 @@ def is_video(grid: Grid) -> bool:
 class Newlines(Arrangement):
     """The embeddings of tiles, whole image first, as rows of the image."""
 
-    def __init__(self, settings: spec.Newlines, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Newlines, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self.settings = settings
-        self.newline = Learned((hidden,), settings.name, site)
+        self.newline = Learned((hidden,), settings.name, context)
 
     def grid(self, size: Size) -> Size:
         """Rows and columns of embeddings of the tiles of an image, padding included."""

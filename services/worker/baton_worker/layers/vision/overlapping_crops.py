@@ -25,10 +25,10 @@ class OverlappingCrops(Arrangement):
     """The grid is (1, rows, columns) of crops; states are those of the whole image, then those of
     its crops row by row."""
 
-    def __init__(self, settings: spec.OverlappingCrops, site: BuildContext) -> None:
+    def __init__(self, settings: spec.OverlappingCrops, context: BuildContext) -> None:
         super().__init__()
         self._settings, name = settings, settings.name
-        here = replace(site, name=lambda part: f"{name}.{part}")
+        here = replace(context, name=lambda part: f"{name}.{part}")
         width, inputs = settings.width, settings.inputs
         heads, kv = (
             count * settings.head_dim for count in (settings.num_heads, settings.num_kv_heads)

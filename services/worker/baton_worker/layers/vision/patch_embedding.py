@@ -22,22 +22,24 @@ from baton_worker.layers.vision.grid_positions import KINDS, Positions, buckets_
 class PatchEmbedding(nn.Module):
     """Projected patches with a leading class token and added position embeddings."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, merge: int, site: BuildContext) -> None:
+    def __init__(
+        self, settings: spec.Patches, hidden: int, merge: int, context: BuildContext
+    ) -> None:
         super().__init__()
         self.settings, self._merge = settings, merge
-        self.project = None if settings.given else _Projection(settings, hidden, site)
+        self.project = None if settings.given else _Projection(settings, hidden, context)
         self.class_token = self.positions = self.norm = None
         if settings.norm is not None:
-            self.norm = norm(settings.norm, hidden, "patch_norm", site)
+            self.norm = norm(settings.norm, hidden, "patch_norm", context)
         if settings.class_token:
             axes = {"batched": (1, 1), "class_row": (1,)}.get(settings.stored, ())
-            self.class_token = Learned((*axes, hidden), "class_token", site)
+            self.class_token = Learned((*axes, hidden), "class_token", context)
         self.registers = None
         if settings.registers:
-            self.registers = Learned((settings.registers, hidden), "registers", site)
+            self.registers = Learned((settings.registers, hidden), "registers", context)
         if settings.positions != "none":
             self._place = _kind(settings.positions)
-            self.positions = _table(settings, hidden, site)
+            self.positions = _table(settings, hidden, context)
 
     def forward(
         self, patches: Tensor, sizes: Sequence[Size], unpadded: Sequence[Size] | None = None
@@ -85,7 +87,7 @@ def _kind(name: str) -> Positions:
     return KINDS[name]
 
 
-def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | Learned:
+def _table(settings: spec.Patches, hidden: int, context: BuildContext) -> Table | Learned:
     side = settings.table or settings.image // settings.size
     shapes: dict[str, tuple[int, ...]] = {
         "batched": (1, settings.count, hidden),
@@ -93,8 +95,8 @@ def _table(settings: spec.Patches, hidden: int, site: BuildContext) -> Table | L
         "batched_grid": (1, side, side, hidden),
     }
     if settings.stored in shapes:
-        return Learned(shapes[settings.stored], "positions", site)
-    return Table(settings.spare_rows + settings.count, hidden, "positions", site)
+        return Learned(shapes[settings.stored], "positions", context)
+    return Table(settings.spare_rows + settings.count, hidden, "positions", context)
 
 
 def _rows(table: Table | Learned) -> Tensor:
@@ -109,13 +111,13 @@ def _rows(table: Table | Learned) -> Tensor:
 class _Projection(Linear):
     """A convolution with disjoint windows, run as a matrix product."""
 
-    def __init__(self, settings: spec.Patches, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Patches, hidden: int, context: BuildContext) -> None:
         window: tuple[int, ...] = (CHANNELS, settings.size, settings.size)
         if settings.frames > 1:
             window = (CHANNELS, settings.frames, settings.size, settings.size)
         self._window = (math.prod(window),) if settings.flat else window
         pixels = CHANNELS * settings.frames * settings.size**2
-        super().__init__(pixels, {"patches": hidden}, site, bias=settings.bias)
+        super().__init__(pixels, {"patches": hidden}, context, bias=settings.bias)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in convolution shape, and the bias if there is one."""

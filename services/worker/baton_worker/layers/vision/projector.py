@@ -36,7 +36,7 @@ from baton_worker.layers.vision.sized_steps import (
 class Merge(nn.Module):
     """See `spec.Merge`; the patches that are merged follow one another."""
 
-    def __init__(self, settings: spec.Merge, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Merge, context: BuildContext) -> None:
         super().__init__()
         self._settings = settings
 
@@ -51,9 +51,9 @@ class Merge(nn.Module):
 class Convolution(Linear):
     """See `spec.Convolution`; the patches of a window follow one another."""
 
-    def __init__(self, settings: spec.Convolution, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Convolution, context: BuildContext) -> None:
         self._window = (settings.inputs, settings.size, settings.size)
-        inputs, here = math.prod(self._window), replace(site, name=str)
+        inputs, here = math.prod(self._window), replace(context, name=str)
         super().__init__(inputs, {settings.name: settings.outputs}, here, bias=True)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
@@ -70,7 +70,7 @@ class Convolution(Linear):
 class Activated(nn.Module):
     """See `spec.Activated`."""
 
-    def __init__(self, settings: spec.Activated, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Activated, context: BuildContext) -> None:
         super().__init__()
         self._gated, self._activation = settings.gated, activation(settings.activation)
 
@@ -85,7 +85,7 @@ class Activated(nn.Module):
 class Repeated(nn.Module):
     """See `spec.Repeated`."""
 
-    def __init__(self, settings: spec.Repeated, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Repeated, context: BuildContext) -> None:
         super().__init__()
         self._times = settings.times
 
@@ -97,10 +97,10 @@ class Repeated(nn.Module):
 class GatedDense(nn.Module):
     """See `spec.GatedDense`."""
 
-    def __init__(self, settings: spec.GatedDense, site: BuildContext) -> None:
+    def __init__(self, settings: spec.GatedDense, context: BuildContext) -> None:
         super().__init__()
         names = dict(zip(("gate", "up", "down"), settings.names, strict=True))
-        here = replace(site, name=names.__getitem__)
+        here = replace(context, name=names.__getitem__)
         self.glu = Glu(spec.Glu(settings.intermediate, settings.activation), settings.width, here)
 
     def forward(self, x: Tensor) -> Tensor:
@@ -112,10 +112,10 @@ class GatedDense(nn.Module):
 class Codebook(nn.Module):
     """See `spec.Codebook`."""
 
-    def __init__(self, settings: spec.Codebook, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Codebook, context: BuildContext) -> None:
         super().__init__()
         self._used = settings.size - settings.reserved
-        self.table = Table(settings.size, settings.width, settings.name, replace(site, name=str))
+        self.table = Table(settings.size, settings.width, settings.name, replace(context, name=str))
 
     @property
     def reserved(self) -> Tensor:
@@ -133,10 +133,10 @@ class Codebook(nn.Module):
 class Summed(Sized):
     """See `spec.Summed`."""
 
-    def __init__(self, settings: spec.Summed, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Summed, context: BuildContext) -> None:
         super().__init__()
-        self.shared = Projector(settings.shared, site)
-        self.parts = nn.ModuleList(Projector(steps, site) for steps in settings.parts)
+        self.shared = Projector(settings.shared, context)
+        self.parts = nn.ModuleList(Projector(steps, context) for steps in settings.parts)
 
     def after(self, size: Size) -> Size:
         """Rows and columns behind each of the parts, which have the same."""
@@ -155,7 +155,7 @@ class Summed(Sized):
 STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Merge: Merge,
     spec.Convolution: Convolution,
-    spec.Normed: lambda s, site: norm(s.norm, s.width, s.name, replace(site, name=str)),
+    spec.Normed: lambda s, context: norm(s.norm, s.width, s.name, replace(context, name=str)),
     spec.Activated: Activated,
     spec.Repeated: Repeated,
     spec.Dense: Dense,
@@ -181,9 +181,9 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
 class Projector(nn.Module):
     """Steps one after the other."""
 
-    def __init__(self, steps: Sequence[spec.Step], site: BuildContext) -> None:
+    def __init__(self, steps: Sequence[spec.Step], context: BuildContext) -> None:
         super().__init__()
-        self.steps = nn.ModuleList(STEPS[type(step)](step, site) for step in steps)
+        self.steps = nn.ModuleList(STEPS[type(step)](step, context) for step in steps)
         self._merges = [
             step.size if isinstance(step, spec.Merge | spec.Convolution) else 1 for step in steps
         ]

@@ -25,16 +25,16 @@ from baton_worker.layers.vision.patch_embedding import PatchEmbedding
 class SamEncoder(nn.Module):
     """Patches to states of 4 x 4 of them, part by part."""
 
-    def __init__(self, settings: spec.SamEncoder, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SamEncoder, context: BuildContext) -> None:
         super().__init__()
         prefix = settings.prefix
         names = {"patches": f"{prefix}.patch_embed.proj", "positions": f"{prefix}.pos_embed"}
-        here = replace(site, name=names.__getitem__)
+        here = replace(context, name=names.__getitem__)
         self.embedding = PatchEmbedding(settings.patches, settings.hidden, 1, here)
         self.blocks = nn.ModuleList(
-            _Block(settings, layer, site) for layer in range(settings.num_layers)
+            _Block(settings, layer, context) for layer in range(settings.num_layers)
         )
-        here = replace(site, name=lambda part: f"{prefix}.{part}")
+        here = replace(context, name=lambda part: f"{prefix}.{part}")
         wide, (middle, outputs) = settings.neck, settings.outputs
         flat = spec.Norm(1e-6, "layer", bias=True)
         self.narrow = _Convolution("neck.0", settings.hidden, wide, 1, here)
@@ -78,18 +78,18 @@ class SamEncoder(nn.Module):
 class _Block(nn.Module):
     """x + attention(norm(x)), x + ffn(norm(x))."""
 
-    def __init__(self, settings: spec.SamEncoder, layer: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SamEncoder, layer: int, context: BuildContext) -> None:
         super().__init__()
         name, hidden = f"{settings.prefix}.blocks.{layer}", settings.hidden
-        here = replace(site, name=lambda part: f"{name}.{part}")
+        here = replace(context, name=lambda part: f"{name}.{part}")
         self._window = 0 if layer in settings.full_layers else settings.window
         self.mixer_norm = norm(settings.norm, hidden, "norm1", here)
         side = self._window or settings.patches.image // settings.patches.size
         self.attention = _Attention(settings, side, here)
         self.ffn_norm = norm(settings.norm, hidden, "norm2", here)
         inner = settings.intermediate
-        self.up = Dense(spec.Dense(f"{name}.mlp.lin1", hidden, inner, activation="gelu"), site)
-        self.down = Dense(spec.Dense(f"{name}.mlp.lin2", inner, hidden), site)
+        self.up = Dense(spec.Dense(f"{name}.mlp.lin1", hidden, inner, activation="gelu"), context)
+        self.down = Dense(spec.Dense(f"{name}.mlp.lin2", inner, hidden), context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, rows, columns, hidden] to the same shape."""
@@ -115,15 +115,15 @@ class _Attention(nn.Module):
     """softmax(scale * Q K^T + rows + columns) V, where a query is multiplied with a learned vector
     for the distance in rows to each key, and with another for that in columns."""
 
-    def __init__(self, settings: spec.SamEncoder, side: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SamEncoder, side: int, context: BuildContext) -> None:
         super().__init__()
         hidden, self._heads = settings.hidden, settings.num_heads
         dim = hidden // self._heads
         self._scale = 1 / math.sqrt(dim)
-        self.project = Linear(hidden, {"attn.qkv": 3 * hidden}, site, bias=True)
-        self.output = Linear(hidden, {"attn.proj": hidden}, site, bias=True)
-        self.rows = Learned((2 * side - 1, dim), "attn.rel_pos_h", site)
-        self.columns = Learned((2 * side - 1, dim), "attn.rel_pos_w", site)
+        self.project = Linear(hidden, {"attn.qkv": 3 * hidden}, context, bias=True)
+        self.output = Linear(hidden, {"attn.proj": hidden}, context, bias=True)
+        self.rows = Learned((2 * side - 1, dim), "attn.rel_pos_h", context)
+        self.columns = Learned((2 * side - 1, dim), "attn.rel_pos_w", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[B, rows, columns, hidden] to the same shape."""
@@ -152,10 +152,16 @@ class _Convolution(Linear):
     """A convolution of `size` x `size` that keeps sides, or halves them with a `stride` of 2."""
 
     def __init__(
-        self, name: str, inputs: int, outputs: int, size: int, site: BuildContext, stride: int = 1
+        self,
+        name: str,
+        inputs: int,
+        outputs: int,
+        size: int,
+        context: BuildContext,
+        stride: int = 1,
     ) -> None:
         self._window, self._stride = (inputs, size, size), stride
-        super().__init__(math.prod(self._window), {name: outputs}, site)
+        super().__init__(math.prod(self._window), {name: outputs}, context)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in convolution shape."""

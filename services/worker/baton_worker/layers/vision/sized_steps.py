@@ -44,7 +44,7 @@ class PartByPart(Sized):
 class Unfold(PartByPart):
     """See `spec.Unfold`."""
 
-    def __init__(self, settings: spec.Unfold, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Unfold, context: BuildContext) -> None:
         super().__init__()
         self._size, self._by_patch = settings.size, settings.how == "concat"
 
@@ -65,14 +65,14 @@ class Unfold(PartByPart):
 class StridedConvolution(PartByPart):
     """See `spec.StridedConvolution`."""
 
-    def __init__(self, settings: spec.StridedConvolution, site: BuildContext) -> None:
+    def __init__(self, settings: spec.StridedConvolution, context: BuildContext) -> None:
         super().__init__()
         self._settings = settings
         self.convolution = Convolution2d(
             settings.name,
             settings.inputs,
             settings.outputs,
-            replace(site, name=str),
+            replace(context, name=str),
             size=settings.size,
             stride=settings.stride,
             padding=settings.padding,
@@ -95,9 +95,9 @@ class StridedConvolution(PartByPart):
 class RowEnds(Sized):
     """See `spec.RowEnds`."""
 
-    def __init__(self, settings: spec.RowEnds, site: BuildContext) -> None:
+    def __init__(self, settings: spec.RowEnds, context: BuildContext) -> None:
         super().__init__()
-        self.end = Learned((settings.width,), settings.name, replace(site, name=str))
+        self.end = Learned((settings.width,), settings.name, replace(context, name=str))
 
     def after(self, size: Size) -> Size:
         """One more column."""
@@ -114,9 +114,9 @@ class RowEnds(Sized):
 class Bracket(Sized):
     """See `spec.Bracket`."""
 
-    def __init__(self, settings: spec.Bracket, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Bracket, context: BuildContext) -> None:
         super().__init__()
-        here, shape = replace(site, name=str), (settings.width,)
+        here, shape = replace(context, name=str), (settings.width,)
         self.begin = Learned(shape, settings.begin, here)
         self.end = Learned(shape, settings.end, here)
 

@@ -17,11 +17,11 @@ from baton_worker.layers.vision.grid import Size
 class ViewTiles(Arrangement):
     """The grid is (1, rows, columns) of tiles; one tile is none, and the whole image is alone."""
 
-    def __init__(self, settings: spec.ViewTiles, hidden: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.ViewTiles, hidden: int, context: BuildContext) -> None:
         super().__init__()
         self._settings = settings
-        self.newline = Learned((hidden,), settings.newline, site) if settings.newline else None
-        self.separator = Learned((hidden,), settings.separator, site)
+        self.newline = Learned((hidden,), settings.newline, context) if settings.newline else None
+        self.separator = Learned((hidden,), settings.separator, context)
 
     def parts(self, grid: Grid) -> list[Size]:
         """Of the whole image, then of its tiles row by row."""

@@ -20,9 +20,9 @@ _CHANNELS = 3
 class VqEncoder(nn.Module):
     """Pixels to codes."""
 
-    def __init__(self, tower: spec.VqTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.VqTower, context: BuildContext) -> None:
         super().__init__()
-        here = replace(site, name=lambda part: f"{tower.name}.{part}")
+        here = replace(context, name=lambda part: f"{tower.name}.{part}")
         last = tower.channels[-1]
         self.first = Convolution2d("encoder.conv_in", _CHANNELS, tower.base, here)
         self.blocks = nn.ModuleList([*_levels(tower, here), *_middle(tower, here)])
@@ -50,16 +50,19 @@ class VqEncoder(nn.Module):
 class _ResidualBlock(nn.Module):
     """x + conv(silu(norm(conv(silu(norm(x)))))), projected where the number of channels changes."""
 
-    def __init__(self, name: str, inputs: int, outputs: int, site: BuildContext) -> None:
+    def __init__(self, name: str, inputs: int, outputs: int, context: BuildContext) -> None:
         super().__init__()
         self.norms = nn.ModuleList(
-            [GroupNorm(f"{name}.norm1", inputs, site), GroupNorm(f"{name}.norm2", outputs, site)]
+            [
+                GroupNorm(f"{name}.norm1", inputs, context),
+                GroupNorm(f"{name}.norm2", outputs, context),
+            ]
         )
-        self.first = Convolution2d(f"{name}.conv1", inputs, outputs, site)
-        self.second = Convolution2d(f"{name}.conv2", outputs, outputs, site)
+        self.first = Convolution2d(f"{name}.conv1", inputs, outputs, context)
+        self.second = Convolution2d(f"{name}.conv2", outputs, outputs, context)
         self.project: nn.Module = nn.Identity()
         if inputs != outputs:
-            self.project = Convolution2d(f"{name}.nin_shortcut", inputs, outputs, site, size=1)
+            self.project = Convolution2d(f"{name}.nin_shortcut", inputs, outputs, context, size=1)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] to [N, outputs, H, W]."""
@@ -71,12 +74,12 @@ class _ResidualBlock(nn.Module):
 class _Attention(nn.Module):
     """x + project(attention(norm(x))) of one head over all places."""
 
-    def __init__(self, name: str, channels: int, site: BuildContext) -> None:
+    def __init__(self, name: str, channels: int, context: BuildContext) -> None:
         super().__init__()
-        self.norm = GroupNorm(f"{name}.norm", channels, site)
+        self.norm = GroupNorm(f"{name}.norm", channels, context)
         parts = ("q", "k", "v", "proj_out")
         self.parts = nn.ModuleList(
-            Convolution2d(f"{name}.{part}", channels, channels, site, size=1) for part in parts
+            Convolution2d(f"{name}.{part}", channels, channels, context, size=1) for part in parts
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -89,24 +92,24 @@ class _Attention(nn.Module):
         return out
 
 
-def _levels(tower: spec.VqTower, site: BuildContext) -> Iterator[nn.Module]:
+def _levels(tower: spec.VqTower, context: BuildContext) -> Iterator[nn.Module]:
     """The levels, and what halves the sides between them."""
     inputs = tower.base
     for level, outputs in enumerate(tower.channels):
         name = f"encoder.down.{level}"
         for block in range(tower.num_blocks):
-            yield _ResidualBlock(f"{name}.block.{block}", inputs, outputs, site)
+            yield _ResidualBlock(f"{name}.block.{block}", inputs, outputs, context)
             inputs = outputs
             if tower.attends[level]:
-                yield _Attention(f"{name}.attn.{block}", outputs, site)
+                yield _Attention(f"{name}.attn.{block}", outputs, context)
         if level < len(tower.channels) - 1:
-            yield Convolution2d(f"{name}.downsample.conv", outputs, outputs, site, halves=True)
+            yield Convolution2d(f"{name}.downsample.conv", outputs, outputs, context, halves=True)
 
 
-def _middle(tower: spec.VqTower, site: BuildContext) -> Iterator[nn.Module]:
+def _middle(tower: spec.VqTower, context: BuildContext) -> Iterator[nn.Module]:
     """Two blocks behind the levels, and attention between them."""
     channels = tower.channels[-1]
-    yield _ResidualBlock("encoder.mid.block_1", channels, channels, site)
+    yield _ResidualBlock("encoder.mid.block_1", channels, channels, context)
     if tower.middle_attends:
-        yield _Attention("encoder.mid.attn_1", channels, site)
-    yield _ResidualBlock("encoder.mid.block_2", channels, channels, site)
+        yield _Attention("encoder.mid.attn_1", channels, context)
+    yield _ResidualBlock("encoder.mid.block_2", channels, channels, context)

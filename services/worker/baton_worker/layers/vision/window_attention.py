@@ -24,15 +24,15 @@ class WindowLayer(nn.Module):
     """x + attention(norm(x)), then x + ffn(norm(x))."""
 
     def __init__(
-        self, swin: spec.Swin, width: int, num_heads: int, site: BuildContext, *, shifted: bool
+        self, swin: spec.Swin, width: int, num_heads: int, context: BuildContext, *, shifted: bool
     ) -> None:
         super().__init__()
         parts = {"up": "mlp.fc1", "down": "mlp.fc2"}
-        self.attention_norm = norm(swin.norm, width, "layernorm_before", site)
-        self.attention = WindowAttention(swin, width, num_heads, site, shifted=shifted)
-        self.ffn_norm = norm(swin.norm, width, "layernorm_after", site)
+        self.attention_norm = norm(swin.norm, width, "layernorm_before", context)
+        self.attention = WindowAttention(swin, width, num_heads, context, shifted=shifted)
+        self.ffn_norm = norm(swin.norm, width, "layernorm_after", context)
         ffn = spec.Mlp(int(swin.ratio * width), swin.activation, bias=True)
-        self.ffn = Mlp(ffn, width, replace(site, name=lambda role: site.name(parts[role])))
+        self.ffn = Mlp(ffn, width, replace(context, name=lambda role: context.name(parts[role])))
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, H, W, width] to the same."""
@@ -45,11 +45,11 @@ class WindowAttention(nn.Module):
     """Each patch sees those of its window."""
 
     def __init__(
-        self, swin: spec.Swin, width: int, num_heads: int, site: BuildContext, *, shifted: bool
+        self, swin: spec.Swin, width: int, num_heads: int, context: BuildContext, *, shifted: bool
     ) -> None:
         super().__init__()
         self._window, self._num_heads, self._shifted = swin.window, num_heads, shifted
-        here = replace(site, name=lambda part: site.name(f"attention.{part}"))
+        here = replace(context, name=lambda part: context.name(f"attention.{part}"))
 
         def linear(part: str, *, bias: bool) -> Linear:
             return Linear(width, {part: width}, here, bias=bias)

@@ -23,18 +23,18 @@ class ConformerTower(MediaTower):
     """See `spec.ConformerTower`. Clips are [1, bins, frames] and run one by one, so that the
     embeddings of one do not depend on others."""
 
-    def __init__(self, tower: spec.ConformerTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.ConformerTower, context: BuildContext) -> None:
         super().__init__()
         # Adapters are of the tokens of a step, which a clip has none of.
-        site = replace(site, name=str, adapters=None)
-        self.settings, self._site = tower, site
-        self.encoder = CONFORMERS[type(tower.encoder)](tower.encoder, site)
-        self.projector, self.embedder = Projector(tower.projector, site), None
+        context = replace(context, name=str, adapters=None)
+        self.settings, self._context = tower, context
+        self.encoder = CONFORMERS[type(tower.encoder)](tower.encoder, context)
+        self.projector, self.embedder = Projector(tower.projector, context), None
         self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
         if (soft := tower.soft_tokens) is not None:
             width = tower.encoder.hidden
             self.embedder = SoftTokenEmbedder(
-                soft.name, soft.rows, width, tower.hidden, soft.eps, site
+                soft.name, soft.rows, width, tower.hidden, soft.eps, context
             )
             self.media_tokens = (tower.audio_token, soft.end_token)
 
@@ -77,7 +77,7 @@ class ConformerTower(MediaTower):
     @property
     def dtype(self) -> torch.dtype:
         """Of embeddings."""
-        return self._site.dtype
+        return self._context.dtype
 
     @property
     def progress(self) -> int:
@@ -87,7 +87,7 @@ class ConformerTower(MediaTower):
     @torch.inference_mode()
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 spectrograms to [num_tokens, hidden] each."""
-        device, dtype = self._site.device, self._site.dtype
+        device, dtype = self._context.device, self._context.dtype
         return [self._embeddings(self.encoder(clip[0].T.to(device, dtype))) for clip in pixels]
 
     def _embeddings(self, states: Tensor) -> Tensor:

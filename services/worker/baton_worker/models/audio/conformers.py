@@ -46,8 +46,8 @@ class ConformerEncoder(nn.Module):
 class LocalConformer(ConformerEncoder):
     """See `spec.LocalConformer`."""
 
-    def __init__(self, settings: spec.LocalConformer, site: BuildContext) -> None:
-        here = site.under(settings.prefix)
+    def __init__(self, settings: spec.LocalConformer, context: BuildContext) -> None:
+        here = context.under(settings.prefix)
         super().__init__(settings, _blocks(settings, here, "conformer", local_block))
         self.stem = LocalStem(settings, here.under("subsample_conv_projection"))
         self._settings = settings
@@ -66,8 +66,8 @@ class LocalConformer(ConformerEncoder):
 class BiasedConformer(ConformerEncoder):
     """See `spec.BiasedConformer`."""
 
-    def __init__(self, settings: spec.BiasedConformer, site: BuildContext) -> None:
-        here = site.under(settings.prefix)
+    def __init__(self, settings: spec.BiasedConformer, context: BuildContext) -> None:
+        here = context.under(settings.prefix)
         super().__init__(settings, _blocks(settings, here, "encoders", biased_block))
         self.stem, self.bias = BiasedStem(settings, here), DistanceBias(settings, here)
         self._longest, self._reduction = settings.longest, settings.reduction
@@ -89,8 +89,8 @@ class BiasedConformer(ConformerEncoder):
 class BlockConformer(ConformerEncoder):
     """See `spec.BlockConformer`."""
 
-    def __init__(self, settings: spec.BlockConformer, site: BuildContext) -> None:
-        here = site.under(settings.prefix)
+    def __init__(self, settings: spec.BlockConformer, context: BuildContext) -> None:
+        here = context.under(settings.prefix)
         super().__init__(settings, _blocks(settings, here, "layers", block_block))
         self.stem = Linear(settings.bins, {"input_linear": settings.hidden}, here, bias=True)
         self.head = Linear(settings.hidden, {"out": settings.labels}, here, bias=True)
@@ -122,8 +122,8 @@ CONFORMERS: dict[type[spec.Conformer], Callable[..., ConformerEncoder]] = {
 
 def _blocks(
     settings: spec.Conformer,
-    site: BuildContext,
+    context: BuildContext,
     name: str,
     block: Callable[..., ConformerBlock],
 ) -> list[ConformerBlock]:
-    return [block(settings, site.under(f"{name}.{n}")) for n in range(settings.num_layers)]
+    return [block(settings, context.under(f"{name}.{n}")) for n in range(settings.num_layers)]

@@ -42,19 +42,19 @@ class AudioTower(MediaTower):
     are not padding.
     """
 
-    def __init__(self, tower: spec.AudioTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.AudioTower, context: BuildContext) -> None:
         super().__init__()
         # Adapters are of the tokens of a step, which a sound has none of.
-        site = replace(site, name=Names(tower.stack.tensors.names), adapters=None)
+        context = replace(context, name=Names(tower.stack.tensors.names), adapters=None)
         self.settings, self._spec = tower, tower.stack
-        self.embedding = FrameEmbedding(tower.stack, site)
-        self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
-        self.projector = Projector(tower.projector, site)
-        self.finish = Projector(tower.finish, site)
+        self.embedding = FrameEmbedding(tower.stack, context)
+        self.stack = Stack(tower.stack, blocks_of(tower.stack, context), context)
+        self.projector = Projector(tower.projector, context)
+        self.finish = Projector(tower.finish, context)
         tokens = (tower.audio_token, tower.previous_token)
         self.image_token, self.cross = tower.audio_token, tower.cross
         self.media_tokens = tuple(token for token in tokens if token is not None)
-        self._dtype, self._device = site.dtype, site.device
+        self._dtype, self._device = context.dtype, context.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why features of this shape cannot be encoded, or nothing."""

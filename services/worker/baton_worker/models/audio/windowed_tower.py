@@ -25,17 +25,17 @@ class WindowedTower(MediaTower):
     the frames of all of them that are no padding. Sounds run one by one, so that the embeddings of
     one do not depend on others."""
 
-    def __init__(self, tower: spec.WindowedTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.WindowedTower, context: BuildContext) -> None:
         super().__init__()
         # Adapters are of the tokens of a step, which a sound has none of.
-        site = replace(site, name=Names(tower.stack.tensors.names), adapters=None)
+        context = replace(context, name=Names(tower.stack.tensors.names), adapters=None)
         self.settings = tower
-        self.stem = STEMS[type(tower.stem)](tower.stem, site)
-        self.stack = Stack(tower.stack, blocks_of(tower.stack, site), site)
-        self.projector = Projector(tower.projector, site)
+        self.stem = STEMS[type(tower.stem)](tower.stem, context)
+        self.stack = Stack(tower.stack, blocks_of(tower.stack, context), context)
+        self.projector = Projector(tower.projector, context)
         self.image_token, self.media_tokens = tower.audio_token, (tower.audio_token,)
         self.alongside = self.added = tower.alongside
-        self._dtype, self._device = site.dtype, site.device
+        self._dtype, self._device = context.dtype, context.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """See `MediaTower.refusal`."""

@@ -34,7 +34,7 @@ class LayerHeadModel(BlockStack):
         head: spec.LayerHead,
         blocks: Iterable[nn.Module],
         target: Model,
-        site: BuildContext,
+        context: BuildContext,
         first_layer: int,
     ) -> None:
         super().__init__()
@@ -45,25 +45,25 @@ class LayerHeadModel(BlockStack):
         self._share(head, target)
         self.embedding = self.head = None
         if head.own_embedding:
-            self.embedding = Embedding(decoder.embedding, target_vocab(head), hidden, site)
+            self.embedding = Embedding(decoder.embedding, target_vocab(head), hidden, context)
         self._states = target.width * len(head.reads) if head.reads else target.width
         self._skipped = target.width if head.reads else 0
         joined = isinstance(head.inputs, spec.JoinedAttention)
         width = self._states if joined else 2 * hidden
         bias = isinstance(head.inputs, spec.Fusion) and head.inputs.bias
-        self.fusion = Linear(width, {"fusion": hidden}, site, bias=bias)
+        self.fusion = Linear(width, {"fusion": hidden}, context, bias=bias)
         self.embedding_norm = self.hidden_norm = None
         if isinstance(head.inputs, spec.Fusion):
             before = head.inputs
             if before.embedding_norm is not None:
                 role = "fusion_embedding_norm"
-                self.embedding_norm = norm(before.embedding_norm, hidden, role, site)
+                self.embedding_norm = norm(before.embedding_norm, hidden, role, context)
             if before.hidden_norm is not None:
-                self.hidden_norm = norm(before.hidden_norm, hidden, "fusion_hidden_norm", site)
-        self._set_blocks(blocks, site, first_layer)
-        self.norm = norm(decoder.norm, hidden, "norm", site) if decoder.final_norm else None
+                self.hidden_norm = norm(before.hidden_norm, hidden, "fusion_hidden_norm", context)
+        self._set_blocks(blocks, context, first_layer)
+        self.norm = norm(decoder.norm, hidden, "norm", context) if decoder.final_norm else None
         if head.own_head:
-            self.head = Head(decoder.head, hidden, decoder.vocab, site)
+            self.head = Head(decoder.head, hidden, decoder.vocab, context)
         self.token_ids: Tensor | None = None
         """int64 [vocab]: the target's token of each of the head's; None: they are the same. Set
         when the weights are."""

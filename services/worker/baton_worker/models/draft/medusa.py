@@ -18,11 +18,11 @@ from baton_worker.models.draft.state_head import StateHead, spread
 class ResidualBlock(Bare):
     """x + silu(W x), once for each layer."""
 
-    def __init__(self, heads: spec.MedusaHeads, number: int, site: BuildContext) -> None:
+    def __init__(self, heads: spec.MedusaHeads, number: int, context: BuildContext) -> None:
         super().__init__()
         size = heads.hidden
         self.linears = nn.ModuleList(
-            Linear(size, {f"blocks.{number}.layers.{layer}": size}, site, bias=heads.bias)
+            Linear(size, {f"blocks.{number}.layers.{layer}": size}, context, bias=heads.bias)
             for layer in range(heads.num_layers)
         )
 
@@ -37,7 +37,7 @@ class Medusa(StateHead):
     """See `spec.MedusaHeads`. Number n of the heads predicts the token n + 2 places
     behind the position of the hidden state, from that state alone."""
 
-    def __init__(self, heads: spec.MedusaHeads, site: BuildContext) -> None:
+    def __init__(self, heads: spec.MedusaHeads, context: BuildContext) -> None:
         super().__init__()
         self.num_drafts = heads.num_heads
         self.token_ids: Tensor | None = None
@@ -45,9 +45,9 @@ class Medusa(StateHead):
         Set when the weights are."""
         self._vocab = heads.target_vocab
         numbers = range(heads.num_heads)
-        self.blocks = nn.ModuleList(ResidualBlock(heads, number, site) for number in numbers)
+        self.blocks = nn.ModuleList(ResidualBlock(heads, number, context) for number in numbers)
         self.heads = nn.ModuleList(
-            Head(spec.Head(), heads.hidden, heads.vocab, _as(site, f"lm_heads.{number}"))
+            Head(spec.Head(), heads.hidden, heads.vocab, _as(context, f"lm_heads.{number}"))
             for number in numbers[: 1 if heads.shared_head else None]
         )
 
@@ -57,6 +57,6 @@ class Medusa(StateHead):
         return spread(logits, self.token_ids, self._vocab), state
 
 
-def _as(site: BuildContext, name: str) -> BuildContext:
-    """The site of a layer whose only role has this name."""
-    return replace(site, name=lambda role: name)
+def _as(context: BuildContext, name: str) -> BuildContext:
+    """The context of a layer whose only role has this name."""
+    return replace(context, name=lambda role: name)

@@ -23,32 +23,32 @@ _NORM = spec.Norm(1e-6)
 class Stage(nn.Module):
     """Embedding, norm and head of one draft; `number` is that of their tensors."""
 
-    def __init__(self, speculator: spec.MlpSpeculator, number: int, site: BuildContext) -> None:
+    def __init__(self, speculator: spec.MlpSpeculator, number: int, context: BuildContext) -> None:
         super().__init__()
         inner, vocab = speculator.inner, speculator.vocab
-        self.embedding = Table(vocab, inner, f"emb.{number}", site)
-        self.norm = norm(_NORM, inner, f"ln.{number}", site)
-        self.shift = Learned((inner,), f"ln.{number}.bias", site)
-        head_site = replace(site, name=lambda role: f"head.{number}")
+        self.embedding = Table(vocab, inner, f"emb.{number}", context)
+        self.norm = norm(_NORM, inner, f"ln.{number}", context)
+        self.shift = Learned((inner,), f"ln.{number}.bias", context)
+        head_site = replace(context, name=lambda role: f"head.{number}")
         self.head = Head(spec.Head(), inner, vocab, head_site)
 
 
 class MlpSpeculatorModel(StateHead):
     """See `spec.MlpSpeculator`."""
 
-    def __init__(self, speculator: spec.MlpSpeculator, site: BuildContext) -> None:
+    def __init__(self, speculator: spec.MlpSpeculator, context: BuildContext) -> None:
         super().__init__()
         self.num_drafts, inner = speculator.num_heads, speculator.inner
         # Tied stages share all but the first projection, which reads the target's width.
         stages, projections = (1, 2) if speculator.tied else (self.num_drafts, self.num_drafts)
         self.input_norm = None
         if speculator.scale_input:
-            self.input_norm = norm(replace(_NORM, scaled=False), speculator.hidden, "ln0", site)
+            self.input_norm = norm(replace(_NORM, scaled=False), speculator.hidden, "ln0", context)
         self.projections = nn.ModuleList(
-            Linear(inner if number else speculator.hidden, {f"proj.{number}": inner}, site)
+            Linear(inner if number else speculator.hidden, {f"proj.{number}": inner}, context)
             for number in range(projections)
         )
-        self.stages = nn.ModuleList(Stage(speculator, number, site) for number in range(stages))
+        self.stages = nn.ModuleList(Stage(speculator, number, context) for number in range(stages))
         weight = speculator.state_weight
         self._token_weight = math.sqrt((1 - weight**2) * (inner / 2)) / weight
 

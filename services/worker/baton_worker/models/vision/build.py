@@ -19,31 +19,31 @@ from baton_worker.models.vision.tower import VisionTower
 from baton_worker.models.vision.vq_tower import VqTower
 
 
-def build_tower(tower: spec.Tower, site: BuildContext) -> MediaTower:
+def build_tower(tower: spec.Tower, context: BuildContext) -> MediaTower:
     """The modules of a tower with uninitialised parameters."""
     if isinstance(tower, spec.AudioTower):
-        return AudioTower(tower, site)
+        return AudioTower(tower, context)
     if isinstance(tower, spec.TowerPair):
-        return TowerPair(build_tower(tower.vision, site), build_tower(tower.audio, site))
+        return TowerPair(build_tower(tower.vision, context), build_tower(tower.audio, context))
     if isinstance(tower, spec.WindowedTower):
-        return WindowedTower(tower, site)
+        return WindowedTower(tower, context)
     if isinstance(tower, spec.ConformerTower):
-        return ConformerTower(tower, site)
+        return ConformerTower(tower, context)
     if isinstance(tower, spec.VqTower):
-        return VqTower(tower, site)
+        return VqTower(tower, context)
     if isinstance(tower, spec.MobileTower):
-        return MobileTower(tower, site)
+        return MobileTower(tower, context)
     if isinstance(tower, spec.TiledTower):
-        return TiledTower(tower, site)
-    return FramePoolingTower(tower, site) if tower.pooled_frames else VisionTower(tower, site)
+        return TiledTower(tower, context)
+    return FramePoolingTower(tower, context) if tower.pooled_frames else VisionTower(tower, context)
 
 
 class TowerModel(nn.Module):
     """A tower without its decoder, which encode workers run."""
 
-    def __init__(self, tower: spec.Tower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.Tower, context: BuildContext) -> None:
         super().__init__()
-        self.vision = build_tower(tower, site)
+        self.vision = build_tower(tower, context)
 
     def layers(self) -> list[Layer]:
         """Every layer that holds weights, in execution order."""

@@ -21,11 +21,11 @@ class FramePoolingTower(VisionTower):
     """Patches of a few frames see one another, with sines of the number of their frame beside their
     positions; their states become one frame, the mean. An image is one frame, without sines."""
 
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
-        super().__init__(tower, site)
+    def __init__(self, tower: spec.VisionTower, context: BuildContext) -> None:
+        super().__init__(tower, context)
         self._most = tower.pooled_frames
         times = sines(self._most, tower.stack.hidden)
-        self._times = times.to(site.device, site.dtype)
+        self._times = times.to(context.device, context.dtype)
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why pixels of this shape cannot be encoded, or nothing."""

@@ -28,7 +28,7 @@ class Convolution(Layer):
         name: str,
         inputs: int,
         outputs: int,
-        site: BuildContext,
+        context: BuildContext,
         *,
         size: int = 1,
         stride: int = 1,
@@ -36,10 +36,10 @@ class Convolution(Layer):
         bias: bool = False,
     ) -> None:
         super().__init__()
-        self._name, self._size, self._stride = site.name(name), size, stride
+        self._name, self._size, self._stride = context.name(name), size, stride
         self._groups = groups
-        self.weight = site.empty(outputs, inputs // groups, size, size)
-        self.bias = site.empty(outputs) if bias else None
+        self.weight = context.empty(outputs, inputs // groups, size, size)
+        self.bias = context.empty(outputs) if bias else None
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """Weight, and bias if there is one."""
@@ -61,10 +61,12 @@ class Convolution(Layer):
 class ChannelNorm(nn.Module):
     """RMS norm over the channels of each place, and GELU if `active`."""
 
-    def __init__(self, name: str, width: int, site: BuildContext, *, active: bool = False) -> None:
+    def __init__(
+        self, name: str, width: int, context: BuildContext, *, active: bool = False
+    ) -> None:
         super().__init__()
         self._active = active
-        self.norm = norm(spec.Norm(_EPS), width, name, site)
+        self.norm = norm(spec.Norm(_EPS), width, name, context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, width, H, W] to the same."""
@@ -73,10 +75,10 @@ class ChannelNorm(nn.Module):
 
 
 def normed(
-    name: str, inputs: int, outputs: int, site: BuildContext, *, active: bool = False, **how: Any
+    name: str, inputs: int, outputs: int, context: BuildContext, *, active: bool = False, **how: Any
 ) -> nn.Sequential:
     """A convolution and the norm of its output."""
-    here = replace(site, name=lambda part: site.name(f"{name}.{part}"))
+    here = replace(context, name=lambda part: context.name(f"{name}.{part}"))
     return nn.Sequential(
         Convolution("conv", inputs, outputs, here, **how),
         ChannelNorm("bn", outputs, here, active=active),
@@ -86,16 +88,16 @@ def normed(
 class EdgeBlock(nn.Module):
     """See `spec.EdgeBlock`."""
 
-    def __init__(self, settings: spec.EdgeBlock, inputs: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.EdgeBlock, inputs: int, context: BuildContext) -> None:
         super().__init__()
         wide, width = inputs * settings.expansion, settings.width
         size, stride = settings.kernel, settings.stride
         self._skips = inputs == width and stride == 1
         self.steps = nn.Sequential(
-            Convolution("conv_exp", inputs, wide, site, size=size, stride=stride),
-            ChannelNorm("bn1", wide, site, active=True),
-            Convolution("conv_pwl", wide, width, site),
-            ChannelNorm("bn2", width, site),
+            Convolution("conv_exp", inputs, wide, context, size=size, stride=stride),
+            ChannelNorm("bn1", wide, context, active=True),
+            Convolution("conv_pwl", wide, width, context),
+            ChannelNorm("bn2", width, context),
         )
 
     def forward(self, x: Tensor) -> Tensor:
@@ -107,7 +109,7 @@ class EdgeBlock(nn.Module):
 class InvertedBlock(nn.Module):
     """See `spec.InvertedBlock`; each channel of the output has a learned factor."""
 
-    def __init__(self, settings: spec.InvertedBlock, inputs: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.InvertedBlock, inputs: int, context: BuildContext) -> None:
         super().__init__()
         wide, width, stride = inputs * settings.expansion, settings.width, settings.stride
         self._skips = inputs == width and stride == 1
@@ -118,14 +120,14 @@ class InvertedBlock(nn.Module):
                 "groups": inputs,
                 "stride": 1 if settings.middle else stride,
             }
-            steps.append(normed("dw_start", inputs, inputs, site, **options))
-        steps.append(normed("pw_exp", inputs, wide, site, active=True))
+            steps.append(normed("dw_start", inputs, inputs, context, **options))
+        steps.append(normed("pw_exp", inputs, wide, context, active=True))
         if size := settings.middle:
             options = {"size": size, "groups": wide, "stride": stride}
-            steps.append(normed("dw_mid", wide, wide, site, active=True, **options))
-        steps.append(normed("pw_proj", wide, width, site))
+            steps.append(normed("dw_mid", wide, wide, context, active=True, **options))
+        steps.append(normed("pw_proj", wide, width, context))
         self.steps = nn.Sequential(*steps)
-        self.factors = Learned((width,), "layer_scale.gamma", site)
+        self.factors = Learned((width,), "layer_scale.gamma", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] to [N, width, H / stride, W / stride]."""
@@ -136,16 +138,16 @@ class InvertedBlock(nn.Module):
 class QueryBlock(nn.Module):
     """See `spec.QueryBlock`; each channel of the output has a learned factor."""
 
-    def __init__(self, settings: spec.QueryBlock, inputs: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.QueryBlock, inputs: int, context: BuildContext) -> None:
         super().__init__()
         self._heads, dim = settings.num_heads, settings.head_dim
-        self.norm = ChannelNorm("norm", inputs, site)
-        self.query = Convolution("attn.query.proj", inputs, self._heads * dim, site)
+        self.norm = ChannelNorm("norm", inputs, context)
+        self.query = Convolution("attn.query.proj", inputs, self._heads * dim, context)
         self.key, self.value = (
-            self._fewer(settings, f"attn.{role}", inputs, site) for role in ("key", "value")
+            self._fewer(settings, f"attn.{role}", inputs, context) for role in ("key", "value")
         )
-        self.output = Convolution("attn.output.proj", self._heads * dim, settings.width, site)
-        self.factors = Learned((settings.width,), "layer_scale.gamma", site)
+        self.output = Convolution("attn.output.proj", self._heads * dim, settings.width, context)
+        self.factors = Learned((settings.width,), "layer_scale.gamma", context)
 
     def forward(self, x: Tensor) -> Tensor:
         """[N, inputs, H, W] to the same."""
@@ -163,7 +165,7 @@ class QueryBlock(nn.Module):
         return out
 
     def _fewer(
-        self, settings: spec.QueryBlock, name: str, inputs: int, site: BuildContext
+        self, settings: spec.QueryBlock, name: str, inputs: int, context: BuildContext
     ) -> nn.Sequential:
         steps = list[nn.Module]()
         if settings.stride > 1:
@@ -172,9 +174,11 @@ class QueryBlock(nn.Module):
                 "stride": settings.stride,
                 "groups": inputs,
             }
-            steps.append(Convolution(f"{name}.down_conv", inputs, inputs, site, **options))
-            steps.append(ChannelNorm(f"{name}.norm", inputs, site))
-        return nn.Sequential(*steps, Convolution(f"{name}.proj", inputs, settings.head_dim, site))
+            steps.append(Convolution(f"{name}.down_conv", inputs, inputs, context, **options))
+            steps.append(ChannelNorm(f"{name}.norm", inputs, context))
+        return nn.Sequential(
+            *steps, Convolution(f"{name}.proj", inputs, settings.head_dim, context)
+        )
 
 
 BLOCKS: dict[type, type[nn.Module]] = {

@@ -26,10 +26,10 @@ class MobileTower(MediaTower):
     """See `spec.MobileTower`. Images are [3, side, side] and run one by one, so that the embeddings
     of one do not depend on others."""
 
-    def __init__(self, tower: spec.MobileTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.MobileTower, context: BuildContext) -> None:
         super().__init__()
-        self.settings, self._site = tower, replace(site, adapters=None)
-        here = replace(self._site, name=lambda part: f"{tower.prefix}.{part}")
+        self.settings, self._context = tower, replace(context, adapters=None)
+        here = replace(self._context, name=lambda part: f"{tower.prefix}.{part}")
         self.stem = _stem(tower, here)
         self.stages = nn.ModuleList(nn.Sequential(*stage) for stage in _stages(tower, here))
         inputs = sum(tower.stages[stage][-1].width for stage in tower.taps)
@@ -39,7 +39,7 @@ class MobileTower(MediaTower):
         )
         self.norm = ChannelNorm("msfa.norm", tower.width, here)
         self.embedder = SoftTokenEmbedder(
-            tower.embedder, tower.table, tower.width, tower.hidden, tower.eps, self._site
+            tower.embedder, tower.table, tower.width, tower.hidden, tower.eps, self._context
         )
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, tower.end_token)
@@ -63,7 +63,7 @@ class MobileTower(MediaTower):
     @property
     def dtype(self) -> torch.dtype:
         """Of embeddings."""
-        return self._site.dtype
+        return self._context.dtype
 
     @property
     def progress(self) -> int:
@@ -73,7 +73,7 @@ class MobileTower(MediaTower):
     @torch.inference_mode()
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to [num_tokens, hidden] each."""
-        device, dtype = self._site.device, self._site.dtype
+        device, dtype = self._context.device, self._context.dtype
         places = (self._places(image.to(device, dtype)[None]) for image in pixels)
         scale, end = math.sqrt(self.settings.width), [self.settings.end_row]
         return [self.embedder(some * scale, end) for some in places]
@@ -96,24 +96,26 @@ class MobileTower(MediaTower):
         return places
 
 
-def _stem(tower: spec.MobileTower, site: BuildContext) -> nn.Module:
-    return normed("conv_stem", CHANNELS, tower.stem, site, active=True, size=3, stride=2, bias=True)
+def _stem(tower: spec.MobileTower, context: BuildContext) -> nn.Module:
+    return normed(
+        "conv_stem", CHANNELS, tower.stem, context, active=True, size=3, stride=2, bias=True
+    )
 
 
-def _stages(tower: spec.MobileTower, site: BuildContext) -> Iterator[list[nn.Module]]:
+def _stages(tower: spec.MobileTower, context: BuildContext) -> Iterator[list[nn.Module]]:
     inputs = tower.stem
     for stage, blocks in enumerate(tower.stages):
         built = list[nn.Module]()
         for number, block in enumerate(blocks):
             name = f"blocks.{stage}.{number}"
-            here = replace(site, name=_under(site, name))
+            here = replace(context, name=_under(context, name))
             built.append(BLOCKS[type(block)](block, inputs, here))
             inputs = block.width
         yield built
 
 
-def _under(site: BuildContext, prefix: str) -> Callable[[str], str]:
-    return lambda part: site.name(f"{prefix}.{part}")
+def _under(context: BuildContext, prefix: str) -> Callable[[str], str]:
+    return lambda part: context.name(f"{prefix}.{part}")
 
 
 def _pooled(x: Tensor, side: int) -> Tensor:

@@ -20,9 +20,9 @@ from baton_worker.models.encoder import Stack, blocks_of
 class Queries(nn.Module):
     """As many learned vectors as a part has states, behind them."""
 
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.VisionTower, context: BuildContext) -> None:
         super().__init__()
-        here, hidden = replace(site, name=str), tower.stack.hidden
+        here, hidden = replace(context, name=str), tower.stack.hidden
         self._counts = [count for _, count in tower.queries]
         self.tables = nn.ModuleList(
             Table(count, hidden, name, here) for name, count in tower.queries
@@ -48,8 +48,8 @@ class Queries(nn.Module):
 class QueryStack(Stack):
     """States see those of their part; queries see these and the queries before them."""
 
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
-        super().__init__(tower.stack, blocks_of(tower.stack, site), site)
+    def __init__(self, tower: spec.VisionTower, context: BuildContext) -> None:
+        super().__init__(tower.stack, blocks_of(tower.stack, context), context)
 
     def after(self, size: Size) -> Size:
         """Rows and columns of the last states: there are as many queries as patches."""

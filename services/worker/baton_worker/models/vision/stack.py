@@ -18,8 +18,8 @@ from baton_worker.models.encoder import Stack, blocks_of
 class VisionStack(Stack):
     """Every patch sees the patches of its own image, or of its window: see `spec.VisionTower`."""
 
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
-        super().__init__(tower.stack, blocks_of(tower.stack, site), site)
+    def __init__(self, tower: spec.VisionTower, context: BuildContext) -> None:
+        super().__init__(tower.stack, blocks_of(tower.stack, context), context)
         self._tower, self._leading = tower, tower.stack.patches.leading
         self._wanted = {*tower.taps, *(layer + 1 for layer, _ in tower.deepstack)}
 

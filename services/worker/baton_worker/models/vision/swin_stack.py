@@ -20,9 +20,9 @@ from baton_worker.layers.vision.window_attention import WindowLayer
 class SwinStack(nn.Module):
     """Patches to the states of the last stage."""
 
-    def __init__(self, swin: spec.Swin, site: BuildContext) -> None:
+    def __init__(self, swin: spec.Swin, context: BuildContext) -> None:
         super().__init__()
-        self.blocks = nn.ModuleList(_blocks(swin, site))
+        self.blocks = nn.ModuleList(_blocks(swin, context))
         self._halvings, self.progress = len(swin.depths) - 1, 0
 
     def run(
@@ -52,10 +52,10 @@ class SwinStack(nn.Module):
 class PatchMerging(nn.Module):
     """2 x 2 patches become one of twice the width; zeros fill up the last ones."""
 
-    def __init__(self, width: int, site: BuildContext) -> None:
+    def __init__(self, width: int, context: BuildContext) -> None:
         super().__init__()
-        self.norm = norm(spec.Norm(1e-5, "layer", bias=True), 4 * width, "norm", site)
-        self.reduce = Linear(4 * width, {"reduction": 2 * width}, site, bias=False)
+        self.norm = norm(spec.Norm(1e-5, "layer", bias=True), 4 * width, "norm", context)
+        self.reduce = Linear(4 * width, {"reduction": 2 * width}, context, bias=False)
 
     def forward(self, x: Tensor) -> Tensor:
         """[1, H, W, width] to [1, H / 2, W / 2, 2 * width], rounded up."""
@@ -67,16 +67,16 @@ class PatchMerging(nn.Module):
         return out.view(1, *merged.shape[:2], -1)
 
 
-def _blocks(swin: spec.Swin, site: BuildContext) -> Iterator[nn.Module]:
+def _blocks(swin: spec.Swin, context: BuildContext) -> Iterator[nn.Module]:
     """The layers, and what merges patches between stages."""
     for stage, (depth, num_heads) in enumerate(zip(swin.depths, swin.num_heads, strict=True)):
         name, width = f"{swin.name}.encoder.layers.{stage}", swin.hidden << stage
         for layer in range(depth):
-            here = _under(site, f"{name}.blocks.{layer}")
+            here = _under(context, f"{name}.blocks.{layer}")
             yield WindowLayer(swin, width, num_heads, here, shifted=layer % 2 == 1)
         if stage < len(swin.depths) - 1:
-            yield PatchMerging(width, _under(site, f"{name}.downsample"))
+            yield PatchMerging(width, _under(context, f"{name}.downsample"))
 
 
-def _under(site: BuildContext, prefix: str) -> BuildContext:
-    return replace(site, name=lambda part: f"{prefix}.{part}")
+def _under(context: BuildContext, prefix: str) -> BuildContext:
+    return replace(context, name=lambda part: f"{prefix}.{part}")

@@ -18,14 +18,14 @@ class TileVectors(nn.Module):
     """Vectors for each shape of an image, tile and position, times tanh of a gate."""
 
     def __init__(
-        self, tower: spec.TiledTower, positions: int, name: str, site: BuildContext
+        self, tower: spec.TiledTower, positions: int, name: str, context: BuildContext
     ) -> None:
         super().__init__()
         self._shape = (tower.most_tiles, positions, tower.hidden)
         width = tower.most_tiles * positions * tower.hidden
         stored = f"{name}.tile_embedding" if positions > 1 else f"{name}.embedding"
-        self.table = Table(len(tower.shapes) + 1, width, stored, site)
-        self.gate = Learned((1,), f"{name}.gate", site)
+        self.table = Table(len(tower.shapes) + 1, width, stored, context)
+        self.gate = Learned((1,), f"{name}.gate", context)
 
     def forward(self, shape: int) -> Tensor:
         """[tiles, positions or 1, hidden] of the shape with this number."""
@@ -38,10 +38,10 @@ class TileVectors(nn.Module):
 class TilePositions(nn.Module):
     """Learned positions within a tile, weighed against `TileVectors` of each position."""
 
-    def __init__(self, tower: spec.TiledTower, name: str, site: BuildContext) -> None:
+    def __init__(self, tower: spec.TiledTower, name: str, context: BuildContext) -> None:
         super().__init__()
-        self.tiles = TileVectors(tower, tower.tile_states, name, site)
-        self.within = Learned((tower.tile_states, tower.hidden), f"{name}.embedding", site)
+        self.tiles = TileVectors(tower, tower.tile_states, name, context)
+        self.within = Learned((tower.tile_states, tower.hidden), f"{name}.embedding", context)
 
     def forward(self, shape: int) -> Tensor:
         """[tiles, positions, hidden] of the shape with this number."""
@@ -54,25 +54,25 @@ class TileLayer(nn.Module):
     """x + f(norm(x)) for attention and ffn, each times tanh of a gate if `gated`."""
 
     def __init__(
-        self, tower: spec.TiledTower, name: str, site: BuildContext, *, gated: bool
+        self, tower: spec.TiledTower, name: str, context: BuildContext, *, gated: bool
     ) -> None:
         super().__init__()
         hidden, self._heads = tower.hidden, tower.num_heads
         parts = {f"{name}.self_attn.{part}_proj": hidden for part in "qkv"}
-        self.project = Linear(hidden, parts, site)
-        self.output = Linear(hidden, {f"{name}.self_attn.o_proj": hidden}, site)
-        self.up = Linear(hidden, {f"{name}.mlp.fc1": tower.intermediate}, site, bias=True)
-        self.down = Linear(tower.intermediate, {f"{name}.mlp.fc2": hidden}, site, bias=True)
+        self.project = Linear(hidden, parts, context)
+        self.output = Linear(hidden, {f"{name}.self_attn.o_proj": hidden}, context)
+        self.up = Linear(hidden, {f"{name}.mlp.fc1": tower.intermediate}, context, bias=True)
+        self.down = Linear(tower.intermediate, {f"{name}.mlp.fc2": hidden}, context, bias=True)
         self._activation = activation(tower.activation)
         normed = spec.Norm(tower.eps, "layer", bias=True)
         self.norms = nn.ModuleList(
-            norm(normed, hidden, f"{name}.{role}_layernorm", site)
+            norm(normed, hidden, f"{name}.{role}_layernorm", context)
             for role in ("input", "post_attention")
         )
         self.gates: nn.ModuleList | None = None
         if gated:
             self.gates = nn.ModuleList(
-                Learned((1,), f"{name}.gate_{role}", site) for role in ("attn", "ffn")
+                Learned((1,), f"{name}.gate_{role}", context) for role in ("attn", "ffn")
             )
 
     def forward(self, x: Tensor, shown: Tensor, padding: Tensor) -> Tensor:

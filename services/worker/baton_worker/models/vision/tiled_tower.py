@@ -29,10 +29,10 @@ class TiledTower(MediaTower):
 
     cross = True
 
-    def __init__(self, tower: spec.TiledTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.TiledTower, context: BuildContext) -> None:
         super().__init__()
-        here = replace(site, name=lambda part: f"{tower.prefix}.{part}", adapters=None)
-        self.settings, self._site = tower, site
+        here = replace(context, name=lambda part: f"{tower.prefix}.{part}", adapters=None)
+        self.settings, self._context = tower, context
         self.image_token, self.media_tokens = tower.image_token, (tower.image_token,)
         patches = replace(here, name=lambda _: f"{tower.prefix}.patch_embedding")
         self.patches = PatchProjection(
@@ -53,7 +53,7 @@ class TiledTower(MediaTower):
             TileLayer(tower, f"global_transformer.layers.{layer}", here, gated=True)
             for layer in range(tower.num_global_layers)
         )
-        self.projector = Dense(tower.projector, replace(site, adapters=None))
+        self.projector = Dense(tower.projector, replace(context, adapters=None))
         self._progress = 0
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
@@ -88,7 +88,7 @@ class TiledTower(MediaTower):
     @property
     def dtype(self) -> torch.dtype:
         """Of states."""
-        return self._site.dtype
+        return self._context.dtype
 
     @property
     def progress(self) -> int:
@@ -103,7 +103,7 @@ class TiledTower(MediaTower):
     def _image(self, image: Tensor, grid: Grid) -> Tensor:
         tower, count = self.settings, self.settings.tile_states
         shape = tower.shapes.index((grid[1], grid[2])) + 1
-        x = self._embedded(image.to(self._site.device, self._site.dtype), shape)
+        x = self._embedded(image.to(self._context.device, self._context.dtype), shape)
         padded = x.shape[1]
         states = torch.arange(x.shape[0] * padded, device=x.device)
         is_image = (states < len(image) * padded) & (states % padded < count)

@@ -44,32 +44,34 @@ class VisionTower(MediaTower):
     frames, rows and columns; or tiles [3, height, width] or [tiles, 3, height, width].
     """
 
-    def __init__(self, tower: spec.VisionTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.VisionTower, context: BuildContext) -> None:
         super().__init__()
         stack = tower.stack
         # Adapters are of the tokens of a step, which an image has none of.
-        site = replace(site, name=Names(stack.tensors.names), adapters=None)
+        context = replace(context, name=Names(stack.tensors.names), adapters=None)
         self.settings, self._patch = tower, stack.patches
-        self.front = None if tower.front is None else SamEncoder(tower.front, site)
+        self.front = None if tower.front is None else SamEncoder(tower.front, context)
         self.embedding: PatchEmbedding | Queries = (
-            Queries(tower, site)
+            Queries(tower, context)
             if tower.queries
-            else PatchEmbedding(stack.patches, stack.hidden, tower.merge, site)
+            else PatchEmbedding(stack.patches, stack.hidden, tower.merge, context)
         )
         self.embedding_norm = None
         if stack.embedding_norm is not None:
-            self.embedding_norm = norm(stack.embedding_norm, stack.hidden, "embedding_norm", site)
-        self.stack = _stack(tower, site)
-        self.projector = Projector(tower.projector, site)
-        self.finish = Projector(tower.finish, site)
-        self.deepstack = nn.ModuleList(Projector(steps, site) for _, steps in tower.deepstack)
-        self.arrangement = self._arrangement(tower, replace(site, name=str))
+            self.embedding_norm = norm(
+                stack.embedding_norm, stack.hidden, "embedding_norm", context
+            )
+        self.stack = _stack(tower, context)
+        self.projector = Projector(tower.projector, context)
+        self.finish = Projector(tower.finish, context)
+        self.deepstack = nn.ModuleList(Projector(steps, context) for _, steps in tower.deepstack)
+        self.arrangement = self._arrangement(tower, replace(context, name=str))
         self.image_token = tower.image_token
         self.media_tokens = (tower.image_token, *([tower.video.token] if tower.video else []))
         self.tokens_per_second = tower.video.tokens_per_second if tower.video else 0.0
         self.rope_index, self.merge = tower.rope_index, tower.merge
         self.added, self.cross = tower.added, tower.cross
-        self._dtype, self._device = site.dtype, site.device
+        self._dtype, self._device = context.dtype, context.device
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """Why pixels of this shape cannot be encoded, or nothing."""
@@ -162,18 +164,18 @@ class VisionTower(MediaTower):
         pairs = zip(limits, shapes, strict=True)
         return [size for limit, sizes in pairs for size in (sizes if limit is None else limit)]
 
-    def _arrangement(self, tower: spec.VisionTower, site: BuildContext) -> Arrangement:
+    def _arrangement(self, tower: spec.VisionTower, context: BuildContext) -> Arrangement:
         settings = tower.arrangement
         if isinstance(settings, spec.Newlines):
-            return Newlines(settings, tower.hidden, site)
+            return Newlines(settings, tower.hidden, context)
         if isinstance(settings, spec.TileRows):
-            return TileRows(settings, tower.hidden, site)
+            return TileRows(settings, tower.hidden, context)
         if isinstance(settings, spec.OverlappingCrops):
-            return OverlappingCrops(settings, site)
+            return OverlappingCrops(settings, context)
         if isinstance(settings, spec.ViewTiles):
-            return ViewTiles(settings, tower.hidden, site)
+            return ViewTiles(settings, tower.hidden, context)
         if isinstance(settings, spec.HdTiles):
-            return HdTiles(settings, tower.stack.hidden, site)
+            return HdTiles(settings, tower.stack.hidden, context)
         if isinstance(settings, spec.TilesFirst):
             return TilesFirst(settings)
         if isinstance(settings, spec.Slices):
@@ -240,7 +242,7 @@ class VisionTower(MediaTower):
         return rows * columns + num_leading
 
 
-def _stack(tower: spec.VisionTower, site: BuildContext) -> VisionStack | QueryStack | SwinStack:
+def _stack(tower: spec.VisionTower, context: BuildContext) -> VisionStack | QueryStack | SwinStack:
     if isinstance(tower.stack, spec.Swin):
-        return SwinStack(tower.stack, site)
-    return QueryStack(tower, site) if tower.queries else VisionStack(tower, site)
+        return SwinStack(tower.stack, context)
+    return QueryStack(tower, context) if tower.queries else VisionStack(tower, context)

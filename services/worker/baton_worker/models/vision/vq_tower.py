@@ -18,12 +18,12 @@ class VqTower(MediaTower):
     """See `spec.VqTower`. Images are [3, image, image] and run one by one, so that the tokens of
     one do not depend on others."""
 
-    def __init__(self, tower: spec.VqTower, site: BuildContext) -> None:
+    def __init__(self, tower: spec.VqTower, context: BuildContext) -> None:
         super().__init__()
-        self.settings, self.encoder = tower, VqEncoder(tower, site)
+        self.settings, self.encoder = tower, VqEncoder(tower, context)
         self.image_token, self.media_tokens = tower.image_token, (tower.image_token,)
-        self._tokens = torch.tensor((*tower.tokens, -1), dtype=torch.int32, device=site.device)
-        self._site = site
+        self._tokens = torch.tensor((*tower.tokens, -1), dtype=torch.int32, device=context.device)
+        self._context = context
 
     def refusal(self, shape: Sequence[int], grid: Grid) -> str:
         """See `MediaTower.refusal`."""
@@ -59,5 +59,5 @@ class VqTower(MediaTower):
     def encode_media(self, pixels: Sequence[Tensor], grids: Sequence[Grid]) -> list[Tensor]:
         """float32 images to int32 [num_tokens, 1] each; -1 where the encoder's state is not
         finite."""
-        device, dtype = self._site.device, self._site.dtype
+        device, dtype = self._context.device, self._context.dtype
         return [self._tokens[self.encoder(image.to(device, dtype))][:, None] for image in pixels]

@@ -29,10 +29,10 @@ _resized = interpolation("bicubic", corners=False, antialias=True)
 class Abstractor(PartByPart):
     """Blocks, a smaller plane, blocks."""
 
-    def __init__(self, settings: spec.Abstractor, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Abstractor, context: BuildContext) -> None:
         super().__init__()
         self._settings, inputs, width = settings, settings.inputs, settings.width
-        here = replace(site, name=lambda part: f"{settings.name}.{part}")
+        here = replace(context, name=lambda part: f"{settings.name}.{part}")
         self.positions = None
         if settings.positions:
             self.positions = Learned((1, settings.positions**2, inputs), "pos_emb", here)
@@ -66,10 +66,10 @@ class Abstractor(PartByPart):
         return F.unfold(plane[None], self._settings.merge, stride=self._settings.merge)[0].T
 
 
-def _stage(name: str, depth: int, inputs: int, width: int, site: BuildContext) -> nn.ModuleList:
+def _stage(name: str, depth: int, inputs: int, width: int, context: BuildContext) -> nn.ModuleList:
     widths = [inputs, *[width] * depth]
     return nn.ModuleList(
-        _Block(f"{name}.b{number + 1}", widths[number], width, site) for number in range(depth)
+        _Block(f"{name}.b{number + 1}", widths[number], width, context) for number in range(depth)
     )
 
 
@@ -82,9 +82,9 @@ class _Block(nn.Module):
     """RegNet's block with one channel to a group and squeeze-and-excitation (Radosavovic et al.
     2020, arXiv:2003.13678): silu(x + convolutions(x)), norms over channels."""
 
-    def __init__(self, name: str, inputs: int, width: int, site: BuildContext) -> None:
+    def __init__(self, name: str, inputs: int, width: int, context: BuildContext) -> None:
         super().__init__()
-        here = replace(site, name=lambda part: site.name(f"{name}.{part}"))
+        here = replace(context, name=lambda part: context.name(f"{name}.{part}"))
         self.enter = _Pointwise("conv1.conv", inputs, width, here)
         self.around = _Depthwise("conv2.conv", width, here)
         self.leave = _Pointwise("conv3.conv", width, width, here)
@@ -114,9 +114,9 @@ class _Pointwise(Linear):
     """A convolution of 1 x 1."""
 
     def __init__(
-        self, name: str, inputs: int, outputs: int, site: BuildContext, *, bias: bool = False
+        self, name: str, inputs: int, outputs: int, context: BuildContext, *, bias: bool = False
     ) -> None:
-        super().__init__(inputs, {name: outputs}, site, bias=bias)
+        super().__init__(inputs, {name: outputs}, context, bias=bias)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in convolution shape, and the bias if there is one."""
@@ -127,10 +127,10 @@ class _Pointwise(Linear):
 class _Depthwise(Layer):
     """A depthwise convolution of 3 x 3, without a bias."""
 
-    def __init__(self, name: str, width: int, site: BuildContext) -> None:
+    def __init__(self, name: str, width: int, context: BuildContext) -> None:
         super().__init__()
-        self._name = site.name(name)
-        self.weight = site.empty(width, 1, 3, 3)
+        self._name = context.name(name)
+        self.weight = context.empty(width, 1, 3, 3)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight."""

@@ -20,11 +20,11 @@ from baton_worker.layers.vision.sized_steps import Sized
 class LearnedQueries(Sized):
     """linear(attention(queries, x, x)), all three normed and projected twice."""
 
-    def __init__(self, settings: spec.LearnedQueries, site: BuildContext) -> None:
+    def __init__(self, settings: spec.LearnedQueries, context: BuildContext) -> None:
         super().__init__()
         self._settings, width = settings, settings.width
-        above = replace(site, name=lambda part: f"{settings.name}.{part}")
-        here = replace(site, name=lambda part: f"{settings.name}.cross_attn.{part}")
+        above = replace(context, name=lambda part: f"{settings.name}.{part}")
+        here = replace(context, name=lambda part: f"{settings.name}.cross_attn.{part}")
 
         def linear(part: str, *, bias: bool = True) -> Linear:
             return Linear(width, {part: width}, here, bias=bias)

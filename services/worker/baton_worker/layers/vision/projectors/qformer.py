@@ -22,10 +22,10 @@ from baton_worker.layers.vision.sized_steps import Sized
 class QFormer(Sized):
     """Layers over the queries of all parts; texts that it could read beside them are not."""
 
-    def __init__(self, settings: spec.QFormer, site: BuildContext) -> None:
+    def __init__(self, settings: spec.QFormer, context: BuildContext) -> None:
         super().__init__()
         self._count, self._leading = settings.queries, int(settings.class_token)
-        here = replace(site, name=str)
+        here = replace(context, name=str)
         shape = (1, settings.queries, settings.width)
         self.queries = Learned(shape, settings.queries_name, here)
         self.norm = norm(settings.norm, settings.width, f"{settings.name}.layernorm", here)
@@ -50,10 +50,10 @@ class QFormer(Sized):
 class _QFormerLayer(nn.Module):
     """BERT's layer (arXiv:1810.04805) whose queries may attend to other states, too."""
 
-    def __init__(self, settings: spec.QFormer, layer: int, site: BuildContext) -> None:
+    def __init__(self, settings: spec.QFormer, layer: int, context: BuildContext) -> None:
         super().__init__()
         name, width = f"{settings.name}.encoder.layer.{layer}", settings.width
-        here = replace(site, name=lambda part: f"{name}.{part}")
+        here = replace(context, name=lambda part: f"{name}.{part}")
         self.attention = _PostNormAttention("attention", width, settings, here)
         self.cross_attention = None
         if layer % settings.frequency == 0:
@@ -76,10 +76,12 @@ class _QFormerLayer(nn.Module):
 class _PostNormAttention(nn.Module):
     """norm(x + attention(x, states, states))."""
 
-    def __init__(self, name: str, inputs: int, settings: spec.QFormer, site: BuildContext) -> None:
+    def __init__(
+        self, name: str, inputs: int, settings: spec.QFormer, context: BuildContext
+    ) -> None:
         super().__init__()
         self._num_heads, width = settings.num_heads, settings.width
-        here = replace(site, name=lambda part: site.name(f"{name}.{part}"))
+        here = replace(context, name=lambda part: context.name(f"{name}.{part}"))
 
         def linear(inputs: int, part: str) -> Linear:
             return Linear(inputs, {part: width}, here, bias=True)

@@ -24,10 +24,10 @@ _resized = interpolation("bicubic", corners=False)
 class Resampler(Sized):
     """ln_post(attention(ln_q(queries), ln_kv(x) + positions, ln_kv(x))) times a matrix."""
 
-    def __init__(self, settings: spec.Resampler, site: BuildContext) -> None:
+    def __init__(self, settings: spec.Resampler, context: BuildContext) -> None:
         super().__init__()
         self._settings, width, name = settings, settings.width, settings.name
-        here = replace(site, name=lambda part: f"{name}.{part}")
+        here = replace(context, name=lambda part: f"{name}.{part}")
 
         def linear(inputs: int, part: str, *, bias: bool = True) -> Linear:
             return Linear(inputs, {part: width}, here, bias=bias)

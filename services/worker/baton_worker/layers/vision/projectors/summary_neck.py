@@ -22,10 +22,10 @@ _NORM = spec.Norm(1e-6, "layer", bias=True)
 class SummaryNeck(Sized):
     """norm(convolution(norm(W x))) of patches, and norm(W s) of the summary s."""
 
-    def __init__(self, settings: spec.SummaryNeck, site: BuildContext) -> None:
+    def __init__(self, settings: spec.SummaryNeck, context: BuildContext) -> None:
         super().__init__()
         self._settings, width = settings, settings.width
-        here = replace(site, name=lambda part: f"{settings.name}.{part}")
+        here = replace(context, name=lambda part: f"{settings.name}.{part}")
         self.narrow = _Convolution("conv1", settings.inputs, width, (1,), here, bias=True)
         self.first_norm = norm(_NORM, width, "layer_norm1", here)
         self.join = _Convolution("conv2", width, width, (1, settings.columns), here)
@@ -63,12 +63,12 @@ class _Convolution(Linear):
         inputs: int,
         outputs: int,
         window: tuple[int, ...],
-        site: BuildContext,
+        context: BuildContext,
         *,
         bias: bool = False,
     ) -> None:
         self._shape = (inputs, *window)
-        super().__init__(inputs * window[-1], {name: outputs}, site, bias=bias)
+        super().__init__(inputs * window[-1], {name: outputs}, context, bias=bias)
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
         """The weight in convolution shape, and the bias if there is one."""
