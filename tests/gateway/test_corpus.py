@@ -446,7 +446,7 @@ SCHEMAS: list[tuple[str, Any, str | None]] = [
 
 CONSTRAINTS: list[Row] = [
     *(("C53", {OUTPUTS: {"regex": r}}, "invalid_value", f"{OUTPUTS}.regex")
-      for r in ("(", "[z-a]", "(?P<", "*")),
+      for r in ("(", "[z-a]", "(?P<", "*\\")),
     *(("C54", {OUTPUTS: {"regex": r}}, COMPLEX, f"{OUTPUTS}.regex")
       for r in ("(.*){1000}", "a{1,100000}", "a" * 1025, "((a{500}){500}){500}", "a?" * 500)),
     *(("C55", {OUTPUTS: {"regex": r}}, "unsupported_value", f"{OUTPUTS}.regex")

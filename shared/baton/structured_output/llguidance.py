@@ -58,7 +58,7 @@ _BETTER = {
         r"more than \1 of its alternatives are open at one place: make it less ambiguous"
     ),
     r"^parser error: Too many items \(limit \d+; ff_tokens.*": (
-        "it forces text that does not end: give every recursive rule a way out"
+        "the text that it forces is endless or too long: give every recursive rule a way out"
     ),
     r"^parser error: Too many items \(limit (\d+).*": (
         r"one token opens more than \1 of its alternatives: make it less ambiguous"

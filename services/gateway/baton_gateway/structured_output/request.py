@@ -308,8 +308,8 @@ _KINDS: dict[str, Callable[[Any, str], list[Constraint]]] = {
 
 
 def check_regex(pattern: str, param: str) -> None:
-    """Raise `InvalidRequest` for a pattern that is too long, repeats too often or uses
-    lookaround."""
+    """Raise `InvalidRequest` for a pattern that is too long, repeats too often, uses lookaround or
+    ends within an escape, which the engine drops silently."""
     if len(pattern) > MAX_PATTERN:
         raise complex_grammar(param, f"the expression has more than {MAX_PATTERN} characters")
     if repeats_too_often(pattern):
@@ -320,3 +320,5 @@ def check_regex(pattern: str, param: str) -> None:
             f"Unsupported value: look-around '{lookaround[0]}' cannot be used here.",
             "unsupported_value",
         )
+    if (len(pattern) - len(pattern.rstrip("\\"))) % 2:
+        raise invalid(param, f"Invalid '{param}': a trailing '\\' escapes nothing.")

@@ -43,11 +43,15 @@ class JsonCalls:
 
 
 def close(source: Source, closers: tuple[str, ...]) -> Reader[None]:
-    """Read closers if they are next, including brackets that were not opened before."""
+    """Read closers if they are next, including brackets that were not opened before, and the
+    beginning of one at which the text was cut off."""
     while (char := (yield from source.space())) and char in "]}":
         source.position += 1
-    while (yield from source.literal(delimiters(*closers))):
+    ends = delimiters(*closers)
+    while (yield from source.literal(ends)):
         yield from source.space()
+    if source.ended and ends.open(source.text[source.position :]):
+        source.position = len(source.text)
 
 
 class _Object:

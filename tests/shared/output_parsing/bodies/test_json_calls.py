@@ -38,7 +38,7 @@ ONE_CALL = [
 
 def test_one_call() -> None:
     for text, arguments in ONE_CALL:
-        for closed in (f"<c>{text}</c>", f"<c>{text}"):
+        for closed in (f"<c>{text}</c>", f"<c>{text}", f"<c>{text}</"):
             message = parse(closed)
             assert calls_of(message) == [("f", arguments)]
             assert message.content is None and message.error is None
