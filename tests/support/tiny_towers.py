@@ -100,7 +100,8 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
     "qianfan-ocr": (
         "QianfanOCR",
         {"text_config": {"model_type": "qwen3", **_TEXT}, "image_token_id": 319}
-        | {"vision_config": _INTERN | {"model_type": "qianfan_ocr_vision"}},
+        | {"vision_config": _INTERN | {"model_type": "qianfan_ocr_vision"}}
+        | {"image_seq_length": 4},
     ),
     "glm-4.6v": (
         "Glm46V",

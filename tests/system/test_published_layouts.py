@@ -76,6 +76,27 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         {"size": {"shortest_edge": 32}, "crop_size": {"height": 32, "width": 32}},
     ),
     "Blip2ForConditionalGeneration": (("<image>",), {"size": _SQUARE}),
+    "VipLlavaForConditionalGeneration": (
+        ("<image>",),
+        {"size": {"shortest_edge": 30}, "crop_size": _SQUARE},
+    ),
+    "DeepseekVLForConditionalGeneration": (("<image_placeholder>",), {"size": _SQUARE}),
+    "JanusForConditionalGeneration": (
+        ("<image_placeholder>", "<begin_of_image>", "<end_of_image>"),
+        {"size": _SQUARE},
+    ),
+    "QianfanOCRForConditionalGeneration": (
+        ("<IMG_CONTEXT>", "<img>", "</img>"),
+        {"size": {"height": 24, "width": 24}, "max_patches": 3},
+    ),
+    "Exaone4_5_ForConditionalGeneration": (
+        ("<|image_pad|>",),
+        {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},
+    ),
+    "GotOcr2ForConditionalGeneration": (
+        ("<imgpad>", "<img>", "</img>"),
+        {"size": {"height": 48, "width": 48}},
+    ),
     "StepVLForConditionalGeneration": (
         ("<im_patch>", "<patch_start>", "<patch_end>", "<patch_newline>", "<im_start>", "<im_end>"),
         {},
