@@ -17,6 +17,7 @@ from tests.fakes.gateway_app import (
     site,
 )
 from tests.fakes.gateway_engine import (
+    EOS,
     MAX_LENGTH,
     MEDIA_PAD,
     MODEL,
@@ -122,7 +123,7 @@ SCALARS: list[Row] = [
     ("--", {"stop_token_ids": [VOCAB]}, "invalid_value", "stop_token_ids"),
     ("--", {"stop_token_ids": [True]}, "invalid_type", "stop_token_ids[0]"),
     ("--", {"top_k": -2}, "integer_below_min_value", "top_k"),
-    ("--", {"repetition_penalty": 0}, "decimal_below_min_value", "repetition_penalty"),
+    ("--", {"repetition_penalty": 1e-320}, "decimal_below_min_value", "repetition_penalty"),
     ("--", {"prompt_logprobs": 1, "stream": True}, "unsupported_value", "prompt_logprobs"),
 ]
 
@@ -222,6 +223,18 @@ EXTENSIONS: list[Row] = [
         for v in (-1, VOCAB)
     ),
     ("C27", {"allowed_token_ids": [1.5]}, "invalid_type", "allowed_token_ids[0]"),
+    (
+        "C27",
+        {"allowed_token_ids": [65, EOS], "min_tokens": 1, "stop_token_ids": [65]},
+        "invalid_value",
+        "allowed_token_ids",
+    ),
+    (
+        "C27",
+        {"allowed_token_ids": [65], "bad_words": ["A"]},
+        "invalid_value",
+        "allowed_token_ids",
+    ),
     ("C27", {"allowed_token_ids": [1] * 4097}, "array_above_max_length", "allowed_token_ids"),
     ("--", {"bad_words": ["a"] * 129}, "array_above_max_length", "bad_words"),
     ("--", {"bad_words": "a"}, "invalid_type", "bad_words"),

@@ -44,6 +44,7 @@ from baton_gateway.config import Config, media_adapters
 from baton_gateway.gateway_status import GatewayStatus
 from baton_gateway.generation.admission import (
     check_adapter,
+    check_allowed_ids,
     check_beams,
     check_ids,
     check_task,
@@ -283,6 +284,7 @@ class Engine:
         await self._try_grammar(request)
         request = await self._encoder.thinking(request, encoded, facts)
         request = await self._encoder.bad_words(request, facts)
+        check_allowed_ids(request, facts)
         request = await self._encoder.prediction(request, facts)
         return PreparedRequest(request, encoded, facts)
 

@@ -140,6 +140,22 @@ def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
             check_prompt_ids(prompt, param, facts)
 
 
+def check_allowed_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
+    """Raise `InvalidRequest` when each allowed token is a bad word, or ends the output before
+    `min_tokens`, so that none is left to sample. Needs the bad words as ids."""
+    params = generation.sampling.params
+    forbidden = {word[0] for word in params.bad_words if len(word) == 1}
+    if params.min_tokens:
+        forbidden.update(_stop_ids(generation, facts))
+    if params.allowed_ids and forbidden.issuperset(params.allowed_ids):
+        raise InvalidRequest(
+            "Invalid 'allowed_token_ids': 'bad_words', or 'min_tokens' with ids that end the "
+            "output, forbid all of them.",
+            code="invalid_value",
+            param="allowed_token_ids",
+        )
+
+
 def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
     """Raise `InvalidRequest` for a beam search that needs too many alternatives per step or is
     combined with a grammar."""
@@ -309,10 +325,15 @@ def sampling_of(
     generation: GenerationRequest, choice: int, max_tokens: int, facts: ModelInfo
 ) -> Sampling:
     """Return the sampling parameters of one choice as a wire message."""
-    eos = () if generation.sampling.ignore_eos else facts.eos_ids
     return msgspec.structs.replace(
         generation.sampling.params,
         max_tokens=max_tokens,
         seed=derive_seed(generation.sampling.seed, choice),
-        stop_ids=tuple(dict.fromkeys((*eos, *generation.sampling.params.stop_ids))),
+        stop_ids=_stop_ids(generation, facts),
     )
+
+
+def _stop_ids(generation: GenerationRequest, facts: ModelInfo) -> tuple[int, ...]:
+    """Ids that end the output: those of the model, unless they are ignored, and of the client."""
+    eos = () if generation.sampling.ignore_eos else facts.eos_ids
+    return tuple(dict.fromkeys((*eos, *generation.sampling.params.stop_ids)))

@@ -68,7 +68,7 @@ class SampledRequest(Request):
 
     top_k: int = Field(default=0, ge=-1, le=INT32)
     min_p: float = Field(default=0.0, ge=0.0, le=1.0)
-    repetition_penalty: float = Field(default=1.0, gt=0.0, le=10.0)
+    repetition_penalty: float = Field(default=1.0, ge=0.01, le=10.0)
     min_tokens: int = 0
     typical_p: float = Field(default=1.0, gt=0.0, le=1.0)
     stop_token_ids: StopIds = ()

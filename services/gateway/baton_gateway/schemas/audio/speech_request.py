@@ -47,7 +47,7 @@ class SpeechRequest(BaseModel):
     top_p: Finite = Field(default=1.0, ge=0.0, le=1.0)
     top_k: int = Field(default=0, ge=-1, le=INT32)
     min_p: Finite = Field(default=0.0, ge=0.0, le=1.0)
-    repetition_penalty: Finite = Field(default=1.0, gt=0.0, le=10.0)
+    repetition_penalty: Finite = Field(default=1.0, ge=0.01, le=10.0)
     presence_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
     frequency_penalty: Finite = Field(default=0.0, ge=-2.0, le=2.0)
     max_completion_tokens: int | None = Field(default=None, ge=1, le=INT32)
