@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 from baton.protocol import QueueEstimate
 from baton_scheduler.block_table import BlockTable, Tables, flat
 from baton_scheduler.sequence import Sequence
+from baton_scheduler.step_counts import StepCounts
 
 Ints = NDArray[np.int64]
 
@@ -79,8 +80,6 @@ class SlotTable:
         accepted."""
         self.lookahead = _column(num_slots)
         """Most drafts of the row in one step."""
-        self.drafted, self.accepted = _column(num_slots), _column(num_slots)
-        """Draft tokens that were verified, and accepted, since the slot was taken."""
         self.num_variable_tokens = 0
         self.background = np.zeros(num_slots, bool)
         """The sequence is in the background: after all others."""
@@ -93,10 +92,7 @@ class SlotTable:
         self.awaiting_first_token = np.zeros(num_slots, bool)
         """No token has arrived since the sequence was placed."""
         self.num_awaiting_first_token = 0
-        self.steps = self.rows = 0
-        """Total numbers of planned steps and of their rows."""
-        self._start_totals: list[tuple[int, int]] = [(0, 0)] * num_slots
-        """Per slot: both totals at the time it was taken."""
+        self.step_counts = StepCounts(num_slots)
         self.sent = np.zeros(num_slots, bool)
         """The worker knows the sequence."""
         self.num_unsent = 0
@@ -168,11 +164,10 @@ class SlotTable:
         self.num_prompt[slot] = sequence.num_prompt
         self.max_output_tokens[slot] = end - sequence.num_prompt
         self.pending_prefill_tokens += self.num_prefillable(slot)
-        self._start_totals[slot] = self.steps, self.rows
+        self.step_counts.start(slot)
 
     def _set_drafts(self, slot: int, sequence: Sequence, drafts: int) -> None:
         self.lookahead[slot] = sequence.num_drafts(drafts)
-        self.drafted[slot] = self.accepted[slot] = 0
         self.variable_tokens[slot] = sequence.sampling.grammar is not None or self.lookahead[slot]
         self.num_variable_tokens += bool(self.variable_tokens[slot])
 
@@ -199,8 +194,8 @@ class SlotTable:
     def remove(self, slot: int) -> tuple[Sequence, list[int]]:
         """Free a slot. Returns its sequence and its pages."""
         sequence, pages = self.at(slot), flat(self.tables(slot))
-        sequence.phase_timer.add_steps(*self.steps_since_placed(slot))
-        sequence.phase_timer.add_drafts(*self.draft_counts(slot))
+        sequence.phase_timer.add_steps(*self.step_counts.steps(slot))
+        sequence.phase_timer.add_drafts(*self.step_counts.drafts(slot))
         self.take_first_tokens(np.array([slot]))
         self.pending_prefill_tokens -= self.num_prefillable(slot)
         if self.sent[slot]:
@@ -239,15 +234,6 @@ class SlotTable:
         self.awaiting_first_token[fresh] = False
         self.num_awaiting_first_token -= len(fresh)
         return [int(slot) for slot in fresh]
-
-    def steps_since_placed(self, slot: int) -> tuple[int, int]:
-        """Numbers of steps and of their rows since the slot was taken."""
-        steps, rows = self._start_totals[slot]
-        return self.steps - steps, self.rows - rows
-
-    def draft_counts(self, slot: int) -> tuple[int, int]:
-        """Numbers of draft tokens that were verified, and accepted, since the slot was taken."""
-        return int(self.drafted[slot]), int(self.accepted[slot])
 
     def enter(self, slot: int) -> None:
         """Mark a sequence as sent to the worker, and its dropped blocks as unsent."""

@@ -60,8 +60,7 @@ def plan_message(
 
 def _advance(batch: SlotTable, rows: ScheduledRows, ends: Ints, turns: Ints, steps: int) -> None:
     batch.num_scheduled[rows.slots] = ends if steps == 1 else ends + turns - 1
-    batch.steps += steps
-    batch.rows += int(turns.sum()) if steps > 1 else len(rows.slots)
+    batch.step_counts.add_steps(steps, int(turns.sum()) if steps > 1 else len(rows.slots))
 
 
 def _counts(rows: ScheduledRows) -> bytes:

@@ -104,8 +104,7 @@ def _count_drafts(
     accepted = np.frombuffer(result.accepted, np.uint8).astype(np.int64)
     mask = current.take(rows.slots) & (drafted > 0)
     slots, drafted, accepted = rows.slots[mask], drafted[mask], accepted[mask]
-    batch.drafted[slots] += drafted
-    batch.accepted[slots] += accepted
+    batch.step_counts.add_drafts(slots, drafted, accepted)
     return drafted, accepted
 
 

@@ -95,7 +95,7 @@ def _times(batch: SlotTable, ends: dict[int, str], now: float) -> dict[int, Phas
     """Phase times of the sequences that end."""
     return {
         int(batch.handle[slot]): batch.at(slot).phase_timer.times(
-            now, *batch.steps_since_placed(slot), *batch.draft_counts(slot)
+            now, *batch.step_counts.steps(slot), *batch.step_counts.drafts(slot)
         )
         for slot in ends
     }
