@@ -12,6 +12,8 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from random import Random
 from typing import Any
 
 import msgspec
@@ -21,6 +23,7 @@ from baton.protocol import Grammar
 from baton.structured_output.json_schema import Schema
 from baton.structured_output.llguidance import CPU_SECONDS, GrammarError, Problem
 
+_WALKS, _STEPS = 4, 32
 _OTHER = "the other engine, llguidance, may"
 _GBNF = re.compile(r"^\s*root\s*::=", re.MULTILINE)
 _ANNOTATIONS = frozenset(
@@ -274,9 +277,10 @@ class Bytes:
 
 
 def problem(grammar: Grammar) -> Problem | None:
-    """Compile a grammar and run its first step. Returns None if it is valid.
+    """Compile a grammar and follow it for some steps. Returns None if it is valid.
 
-    May need much time and memory: call it where both are limited.
+    May need much time and memory: call it where both are limited. Forced text without end needs
+    all of them.
     """
     begin = time.process_time()
     try:
@@ -284,7 +288,30 @@ def problem(grammar: Grammar) -> Problem | None:
     except GrammarError as error:
         code = "unsupported_value" if "xgrammar" in str(error) else "invalid_value"
         return Problem(code, str(error))
-    matcher.fill_next_token_bitmask(xgr.allocate_token_bitmask(1, 257))
+    _allowed(matcher)
     if time.process_time() - begin > CPU_SECONDS:
         return Problem("grammar_too_complex", f"it takes more than {CPU_SECONDS} s to compile")
+    _walk(matcher)
     return None
+
+
+def _walk(start: xgr.GrammarMatcher) -> None:
+    """Follow a grammar along random outputs, and compute the text that it forces behind them, as a
+    worker does."""
+    for seed in range(_WALKS):
+        random, matcher = Random(seed), start.fork()
+        for _ in range(_STEPS):
+            chosen = _allowed(matcher)
+            if not chosen:
+                break
+            matcher.accept_token(random.choice(chosen))
+        with suppress(UnicodeDecodeError):  # The text is cut within a character.
+            matcher.find_jump_forward_string()
+
+
+def _allowed(matcher: xgr.GrammarMatcher) -> list[int]:
+    """The bytes that may follow."""
+    mask = xgr.allocate_token_bitmask(1, 257)
+    matcher.fill_next_token_bitmask(mask)
+    words = mask[0].tolist()
+    return [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]

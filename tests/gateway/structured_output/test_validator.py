@@ -62,6 +62,8 @@ async def test_another_engine() -> None:
     error = await refused(compiler, lark)
     assert (error.status, error.code) == (400, "unsupported_value")
     assert "xgrammar" in error.message and "llguidance" in error.message
+    endless = Constraint(Grammar("grammar", 'root ::= [ab] b\nb ::= "yx" b'), "guided_grammar")
+    assert (await refused(compiler, endless)).code == "grammar_too_complex"
     await compiler.close()
 
 
