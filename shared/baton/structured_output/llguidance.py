@@ -23,7 +23,7 @@ from baton.structured_output.json_schema import Schema, SchemaError, rewrite
 
 CPU_SECONDS = 0.25
 """CPU time limit of a compilation in seconds; the worker spends the same time again."""
-_WALK_SECONDS = 0.5
+WALK_SECONDS = 0.5
 """CPU time limit of all random outputs of a trial, in seconds."""
 _WALKS, _STEPS = 4, 64
 _STEP_FUEL, _START_FUEL = 200_000, 1_000_000
@@ -222,7 +222,7 @@ def _walk(start: LLMatcher) -> Problem | None:
             chosen = _allowed(matcher.compute_logit_bias())
             if matcher.is_error() or not chosen or not matcher.consume_token(random.choice(chosen)):
                 break
-            if time.process_time() - begin > _WALK_SECONDS:
+            if time.process_time() - begin > WALK_SECONDS:
                 steps = "milliseconds per token to follow"
                 return Problem("grammar_too_complex", f"it takes {steps}: make it less ambiguous")
         # A worker follows forced text to its end; the engine reports a failure at the next mask.

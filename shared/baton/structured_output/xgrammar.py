@@ -21,7 +21,7 @@ import xgrammar as xgr
 
 from baton.protocol import Grammar
 from baton.structured_output.json_schema import Schema
-from baton.structured_output.llguidance import CPU_SECONDS, GrammarError, Problem
+from baton.structured_output.llguidance import CPU_SECONDS, WALK_SECONDS, GrammarError, Problem
 
 _WALKS, _STEPS = 4, 32
 _OTHER = "the other engine, llguidance, may"
@@ -291,22 +291,27 @@ def problem(grammar: Grammar) -> Problem | None:
     _allowed(matcher)
     if time.process_time() - begin > CPU_SECONDS:
         return Problem("grammar_too_complex", f"it takes more than {CPU_SECONDS} s to compile")
-    _walk(matcher)
-    return None
+    return _walk(matcher)
 
 
-def _walk(start: xgr.GrammarMatcher) -> None:
+def _walk(start: xgr.GrammarMatcher) -> Problem | None:
     """Follow a grammar along random outputs, and compute the text that it forces behind them, as a
     worker does."""
+    begin = time.process_time()
     for seed in range(_WALKS):
         random, matcher = Random(seed), start.fork()
         for _ in range(_STEPS):
             chosen = _allowed(matcher)
+            if time.process_time() - begin > WALK_SECONDS:
+                return Problem("grammar_too_complex", "it takes milliseconds per token to follow")
+            if not (chosen or matcher.is_completed()):
+                return Problem("invalid_value", "nothing matches it")
             if not chosen:
                 break
             matcher.accept_token(random.choice(chosen))
         with suppress(UnicodeDecodeError):  # The text is cut within a character.
             matcher.find_jump_forward_string()
+    return None
 
 
 def _allowed(matcher: xgr.GrammarMatcher) -> list[int]:

@@ -62,8 +62,13 @@ async def test_another_engine() -> None:
     error = await refused(compiler, lark)
     assert (error.status, error.code) == (400, "unsupported_value")
     assert "xgrammar" in error.message and "llguidance" in error.message
-    endless = Constraint(Grammar("grammar", 'root ::= [ab] b\nb ::= "yx" b'), "guided_grammar")
-    assert (await refused(compiler, endless)).code == "grammar_too_complex"
+    for source, code in {
+        'root ::= [ab] endless\nendless ::= "yx" endless': "grammar_too_complex",
+        "root ::= " + '"a"? ' * 3000: "grammar_too_complex",
+        "root ::= root": "invalid_value",
+    }.items():
+        error = await refused(compiler, Constraint(Grammar("grammar", source), "guided_grammar"))
+        assert error.code == code
     await compiler.close()
 
 
