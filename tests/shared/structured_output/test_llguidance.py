@@ -175,20 +175,21 @@ def test_whatever_a_grammar_lets_end_is_valid(value: dict[str, Any], seed: int) 
     validator.validate(json.loads(written.decode()))
 
 
-@pytest.mark.parametrize(
-    ("one", "limit"),
-    [
-        (Grammar("regex", "a?" * 500), "200000"),
-        (Grammar("regex", "([a-z]?[a-y]?[a-x]?)" * 40), "200000"),
-        (Grammar("regex", "((a{0,30}){0,30}){0,30}"), "200000"),
-        (schema({"type": "string", "pattern": "^(a{0,512}){0,512}$"}), "200000"),
-        (Grammar("grammar", "start: " + '"a"? ' * 400), "500"),
-        (Grammar("grammar", 'start: /[ab]{20}/ rest\nrest: "yx" rest'), "endless"),
-    ],
-)
-def test_what_would_stop_in_the_middle_of_an_output_is_refused(one: Grammar, limit: str) -> None:
-    found = problem(one)
-    assert found is not None and found.code == "grammar_too_complex" and limit in found.message
+TOO_COMPLEX = [
+    (Grammar("regex", "a?" * 500), "200000"),
+    (Grammar("regex", "([a-z]?[a-y]?[a-x]?)" * 40), "200000"),
+    (Grammar("regex", "((a{0,30}){0,30}){0,30}"), "200000"),
+    (schema({"type": "string", "pattern": "^(a{0,512}){0,512}$"}), "200000"),
+    (Grammar("grammar", "start: " + '"a"? ' * 400), "500"),
+    (Grammar("grammar", 'start: /[ab]{20}/ rest\nrest: "yx" rest'), "endless"),
+]
+
+
+def test_what_would_stop_in_the_middle_of_an_output_is_refused() -> None:
+    for one, limit in TOO_COMPLEX:
+        found = problem(one)
+        assert found is not None and found.code == "grammar_too_complex", one
+        assert limit in found.message, one
 
 
 def test_ambiguity_that_costs_every_token_much_is_refused() -> None:

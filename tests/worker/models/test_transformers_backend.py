@@ -132,13 +132,13 @@ def test_code_of_a_checkpoint_is_never_run(tmp_path: Path) -> None:
 
 def test_a_model_of_several_parts_serves_its_texts(tmp_path: Path) -> None:
     eyes = {"hidden_size": 16, "intermediate_size": 16, "num_attention_heads": 2}
-    config = transformers.VipLlavaConfig(
+    config = transformers.VideoLlavaConfig(
         text_config=tiny_models._COMMON | {"model_type": "llama"},
         vision_config=eyes | {"num_hidden_layers": 2, "image_size": 12, "patch_size": 4},
         vision_feature_layers=[-2, -1],
         image_token_index=319,
     )
-    transformers.VipLlavaForConditionalGeneration(config).save_pretrained(tmp_path)
+    transformers.VideoLlavaForConditionalGeneration(config).save_pretrained(tmp_path)
     loaded = load(tmp_path)
     assert isinstance(loaded.model, TransformersModel) and len(loaded.spec.layers) == 3
     assert loaded.vocab_size == tiny_models.VOCAB_SIZE

@@ -8,7 +8,7 @@ import torch.nn.functional as F
 
 from baton_worker import spec
 from baton_worker.layers import linear
-from baton_worker.layers.moe.moe import _between
+from baton_worker.layers.moe.moe import between
 
 TOLERANCES = {torch.float32: 1e-5, torch.float16: 2e-3, torch.bfloat16: 2e-2}
 
@@ -55,7 +55,7 @@ def test_layers_and_experts_on_a_gpu_use_it(
     monkeypatch.setattr(gated, "gated", watched)
     monkeypatch.setattr(linear, "runs", lambda device: True)
     wanted = twin(*both.chunk(2, -1))
-    between = _between(spec.Glu(10, "silu"))
-    for found in (linear.halves(both, twin, "silu"), between(both), linear.halves(both, twin)):
+    apply = between(spec.Glu(10, "silu"))
+    for found in (linear.halves(both, twin, "silu"), apply(both), linear.halves(both, twin)):
         torch.testing.assert_close(found, wanted, rtol=1e-5, atol=1e-5)
     assert seen == ["silu", "silu"]
