@@ -244,6 +244,39 @@ UNLISTED: dict[str, dict[str, Any]] = {
     },
     "HeliumForCausalLM": {"head_dim": 8},
     "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "NanoChatForCausalLM": {},
+    "VaultGemmaForCausalLM": {
+        "head_dim": 8,
+        "sliding_window": 9,
+        "query_pre_attn_scalar": 24,
+        "attn_logit_softcapping": 3.0,
+        "final_logit_softcapping": 5.0,
+        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+    },
+    "YoutuForCausalLM": {
+        "num_key_value_heads": 6,
+        "kv_lora_rank": 16,
+        "q_lora_rank": 24,
+        "qk_rope_head_dim": 8,
+        "qk_nope_head_dim": 8,
+        "v_head_dim": 12,
+        "initializer_range": 0.15,
+    },
+}
+
+# Relatives of architectures above; one test compares each as those are compared.
+RELATIVES: dict[str, dict[str, Any]] = {
+    "CwmForCausalLM": {
+        "head_dim": 8,
+        "num_hidden_layers": 5,
+        "sliding_window": 9,
+    },
+    "FlexOlmoForCausalLM": {
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+    },
     "Ministral3ForCausalLM": {
         "head_dim": 8,
         "rope_parameters": {
@@ -261,27 +294,21 @@ UNLISTED: dict[str, dict[str, Any]] = {
         "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
-    "NanoChatForCausalLM": {},
     "Olmo3ForCausalLM": {
         "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
     },
-    "VaultGemmaForCausalLM": {
+    "SolarOpenForCausalLM": {
         "head_dim": 8,
-        "sliding_window": 9,
-        "query_pre_attn_scalar": 24,
-        "attn_logit_softcapping": 3.0,
-        "final_logit_softcapping": 5.0,
-        "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
-    },
-    "YoutuForCausalLM": {
-        "num_key_value_heads": 6,
-        "kv_lora_rank": 16,
-        "q_lora_rank": 24,
-        "qk_rope_head_dim": 8,
-        "qk_nope_head_dim": 8,
-        "v_head_dim": 12,
-        "initializer_range": 0.15,
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 3,
+        "moe_intermediate_size": 24,
+        "n_shared_experts": 2,
+        "n_group": 4,
+        "topk_group": 2,
+        "routed_scaling_factor": 1.5,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
     },
 }
 
@@ -339,7 +366,7 @@ def tiny_config(architecture: str, **changes: Any) -> Any:
 
     name = SPELLINGS.get(architecture, architecture)
     model = getattr(transformers, name)
-    fields = _COMMON | (TRAITS | UNLISTED)[name] | changes
+    fields = _COMMON | (TRAITS | UNLISTED | RELATIVES)[name] | changes
     if "vision_config" in fields:
         fields = vision_language_models.nested(fields)
     return model.config_class(**fields, architectures=[architecture])

@@ -19,6 +19,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES
+from baton_worker.models.decoder import Model
 from baton_worker.spec import SparseLatentAttention
 from tests.fakes.two_ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
@@ -118,7 +119,7 @@ def _cases() -> Iterator[Any]:
         | tiny_audio.makers().keys()
         | heard.makers().keys()
     )
-    for name in sorted({*ARCHITECTURES.names()} - towers):
+    for name in sorted({*ARCHITECTURES.names()} - towers - tiny_models.RELATIVES.keys()):
         rows = [ROWS[name], *ODDITIES.get(name, ())] if name in ROWS else []
         marks = [pytest.mark.row(*rows)] if rows else []
         yield pytest.param(Case(name), id=name, marks=marks)
@@ -177,10 +178,13 @@ class Pair:
 
 @pytest.fixture(scope="module", params=cases())
 def pair(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Pair:
-    folder: Path = tmp_path_factory.mktemp(request.param.architecture)
+    return made(request.param, tmp_path_factory.mktemp(request.param.architecture))
+
+
+def made(case: Case, folder: Path) -> Pair:
     with torch.random.fork_rng():
         torch.manual_seed(0)
-        oracle, model = request.param.make(folder)
+        oracle, model = case.make(folder)
     return Pair(
         remembered(oracle), model, load_model(folder, BuildContext(CPU, torch.float32)), folder
     )
@@ -331,6 +335,19 @@ def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair: Pair, d
         errors.append((ours - exact).abs().mean(-1))
         allowed.append((rounding(tokens).float() - exact).abs().mean(-1))
     assert torch.cat(errors).median() < 1.5 * torch.cat(allowed).median()
+
+
+def test_relatives_match(tmp_path: Path, driver: Any, two_ranks: TwoRanks) -> None:
+    for name in tiny_models.RELATIVES:
+        pair = made(Case(name), tmp_path / name)
+        assert isinstance(pair.loaded.model, Model), "it has a spec"
+        test_full_prefill_matches(pair, driver)
+        test_chunked_prefill_matches(pair, driver)
+        test_ragged_batch_continues_as_each_row_alone(pair, driver)
+        test_mixed_prefill_and_decode_step_matches(pair, driver)
+        test_shared_pages_serve_a_second_sequence(pair, driver)
+        test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair, driver)
+        check_two_ranks(pair, driver, two_ranks)
 
 
 @pytest.mark.row("T08")

@@ -106,7 +106,7 @@ def test_fields_of_another_type_are_one_sentence(fields: dict[str, Any], said: s
 
 
 def test_every_architecture_has_a_tiny_checkpoint() -> None:
-    texts = {*tiny_models.TRAITS, *tiny_models.SPELLINGS, *MAKERS}
+    texts = {*tiny_models.TRAITS, *tiny_models.RELATIVES, *tiny_models.SPELLINGS, *MAKERS}
     towers = {*tiny_towers.ARCHITECTURES, *makers(), *tiny_audio.makers(), *heard.makers()}
     assert texts | towers >= set(ARCHITECTURES.names())
 

@@ -167,6 +167,8 @@ def test_an_error_within_the_code_of_others_becomes_a_sentence(
     monkeypatch.setattr(transformers.HeliumForCausalLM, "forward", broken)
     monkeypatch.setattr("baton_worker.models.transformers_backend._generates", lambda _: True)
     assert "failed with IndexError: deep inside" in refusal(tmp_path)
+    monkeypatch.setattr(transformers.HeliumForCausalLM, "from_pretrained", broken)
+    assert refusal(tmp_path).endswith("IndexError: deep inside")
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected"])

@@ -227,8 +227,10 @@ def _load(path: Path, config: SimpleNamespace, dtype: torch.dtype) -> Any:
             use_safetensors=True,
             output_loading_info=True,
         )
-    except (OSError, ValueError, RuntimeError) as error:
-        raise ModelError(f"transformers cannot load {path}: {error}") from error
+    except Exception as error:
+        # Third-party code may raise any exception here.
+        what = f"{type(error).__name__}: {error}"
+        raise ModelError(f"transformers cannot load {path}: {what}") from error
     wrong = [f"{kind}: {sorted(info[kind])[:8]}" for kind in _WRONG if info[kind]]
     if wrong:
         raise ModelError(f"The checkpoint does not fit its architecture: {'; '.join(wrong)}.")

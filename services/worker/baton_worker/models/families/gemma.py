@@ -84,21 +84,24 @@ def gemma2(c: Config) -> Decoder:
     return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)
 
 
-def ropes_by_layer_type(c: Config, dim: int) -> dict[str, Rope]:
-    """The ropes of Gemma 3 and 3n, from nested `rope_parameters` or the older `rope_theta`,
-    `rope_local_base_freq` and `rope_scaling`, which is of the global layers alone."""
+def ropes_by_layer_type(
+    c: Config, dim: int, *, base: float = 1e6, local_base: float = 10_000.0
+) -> dict[str, Rope]:
+    """The ropes of global and of local layers, from nested `rope_parameters` or the older
+    `rope_theta`, `rope_local_base_freq` and `rope_scaling`, which is of the global layers alone.
+    The bases are the defaults of the architecture: of Gemma 3 and 3n, if not given."""
     nested = getattr(c, "rope_parameters", None)
     whole, local = (
         vars(getattr(nested, kind, None) or SimpleNamespace(rope_type="default"))
         for kind in ("full_attention", "sliding_attention")
     )
     scaling = vars(getattr(c, "rope_scaling", None) or SimpleNamespace())
-    base = getattr(c, "rope_local_base_freq", 10_000.0)
+    local_base = getattr(c, "rope_local_base_freq", local_base)
     full = SimpleNamespace(**whole | scaling)
     return {
-        "full_attention": rope(c, dim, parameters=full, base=1e6),
+        "full_attention": rope(c, dim, parameters=full, base=base),
         "sliding_attention": rope(
-            c, dim, parameters=SimpleNamespace(**{"rope_theta": base} | local)
+            c, dim, parameters=SimpleNamespace(**{"rope_theta": local_base} | local)
         ),
     }
 

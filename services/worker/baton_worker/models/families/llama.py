@@ -33,10 +33,9 @@ def llama(c: Config) -> Decoder:
     return decoder(c, gqa(c, bias=bias, output_bias=bias), glu(c, bias=mlp_bias))
 
 
-@architecture("MistralForCausalLM")
+@architecture("MistralForCausalLM", "Ministral3ForCausalLM")
 def mistral(c: Config) -> Decoder:
-    """GGUF files of Ministral 3 are of this architecture too; its queries grow with their
-    position."""
+    """Queries of Ministral 3, whose GGUF files are of the first name, grow with their position."""
     turned = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
     scores = Scores()
     if beta := turned.get("llama_4_scaling_beta"):
@@ -44,6 +43,18 @@ def mistral(c: Config) -> Decoder:
         scores = Scores(temperature=(float(beta), floor, 0))
     window = Mask(window=getattr(c, "sliding_window", 4096))
     return decoder(c, gqa(c, mask=window, scores=scores), glu(c))
+
+
+@architecture("MinistralForCausalLM", "CwmForCausalLM")
+def ministral(c: Config) -> Decoder:
+    """Ministral 8B, and Llama with windows of Code World Model (arXiv:2510.02387), whose config
+    lists the types of its layers."""
+    whole, window = gqa(c), getattr(c, "sliding_window", None)
+    kind = "full_attention" if window is None else "sliding_attention"
+    kinds = getattr(c, "layer_types", None) or [kind] * c.num_hidden_layers
+    local = replace(whole, mask=Mask(window))
+    mixers = [local if kind == "sliding_attention" else whole for kind in kinds]
+    return decoder(c, mixers, glu(c, bias=getattr(c, "mlp_bias", False)))
 
 
 @architecture("Qwen2ForCausalLM")

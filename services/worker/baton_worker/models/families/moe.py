@@ -162,6 +162,15 @@ def glm4_moe(c: Config) -> Decoder:
     )
 
 
+@architecture("SolarOpenForCausalLM")
+def solar_open(c: Config) -> Decoder:
+    """GLM-4.5's experts in every layer."""
+    heads = gqa(c, bias=getattr(c, "attention_bias", False), default_head_dim=128)
+    shared = small(c, c.moe_intermediate_size * c.n_shared_experts)
+    moe = Moe(no_auxiliary_loss(c), small(c), shared=shared)
+    return decoder(c, heads, moe, norm=rms(c, NORM_EPS), stacked=FUSED)
+
+
 @architecture("Ernie4_5_MoeForCausalLM", "Ernie4_5_MoEForCausalLM", "Ernie45MoeForCausalLM")
 def ernie_moe(c: Config) -> Decoder:
     bias, norm, count = getattr(c, "use_bias", False), rms(c, NORM_EPS), c.num_hidden_layers
@@ -275,6 +284,12 @@ def olmoe(c: Config) -> Decoder:
     if getattr(c, "clip_qkv", None) is not None:
         raise ModelError("Baton cannot serve OLMoE checkpoints with clip_qkv yet.")
     return decoder(c, heads, Moe(router(c), glu(c)), norm=norm, stacked=FUSED)
+
+
+@architecture("FlexOlmoForCausalLM")
+def flex_olmo(c: Config) -> Decoder:
+    """OLMoE with the norms of OLMo 2 (arXiv:2507.07024)."""
+    return replace(olmoe(c), style="post")
 
 
 @architecture("Dots1ForCausalLM")
