@@ -277,6 +277,9 @@ RELATIVES: dict[str, dict[str, Any]] = {
         "attention_bias": True,
         "tie_word_embeddings": False,
     },
+    "GPTJForCausalLM": {"rotary_dim": 8, "tie_word_embeddings": False},
+    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1], [["local"], 1]]}
+    | {"window_size": 9},
     "Ministral3ForCausalLM": {
         "head_dim": 8,
         "rope_parameters": {

@@ -22,6 +22,7 @@ from baton_worker.spec import (
     Decoder,
     Embedding,
     Fused,
+    Head,
     Mask,
     Mlp,
     Positions,
@@ -67,17 +68,82 @@ def gpt2(c: Config) -> Decoder:
     return decoder(
         c,
         [gqa(c, rope=None, bias=True, output_bias=True, scale=scale) for scale in _gpt2_scales(c)],
-        Mlp(
-            getattr(c, "n_inner", None) or 4 * c.hidden_size,
-            getattr(c, "activation_function", "gelu_new"),
-            bias=True,
-        ),
+        _gelu(c, getattr(c, "n_inner", None)),
         tied=True,
         norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
         embedding=Embedding(positions=Positions(c.max_position_embeddings)),
         names=names,
         fused=tuple(Fused(f"{H}.{name}", parts, transposed=True) for name, parts in stored.items()),
     )
+
+
+@architecture("GPTJForCausalLM")
+def gptj(c: Config) -> Decoder:
+    """GPT-J-6B: one norm before mixer and ffn in parallel, whose projections have no biases."""
+    c = spelled(
+        c,
+        hidden_size="n_embd",
+        max_position_embeddings="n_positions",
+        num_attention_heads="n_head",
+        num_hidden_layers="n_layer",
+    )
+    names = named(
+        H,
+        embedding="transformer.wte",
+        norm="transformer.ln_f",
+        mixer_norm="ln_1",
+        **{role: f"attn.{role[0]}_proj" for role in QKV},
+        output="attn.out_proj",
+        up="mlp.fc_in",
+        down="mlp.fc_out",
+    )
+    turned = getattr(c, "rotary_dim", 64) * c.num_attention_heads / c.hidden_size
+    return decoder(
+        c,
+        gqa(c, partial=turned, interleaved=True, num_kv_heads=c.num_attention_heads),
+        _gelu(c, getattr(c, "n_inner", None)),
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
+        style="parallel",
+        head=Head(bias=True),
+        names=names,
+    )
+
+
+@architecture("GPTNeoForCausalLM")
+def gpt_neo(c: Config) -> Decoder:
+    """GPT-Neo: scores without a scale, and windows in some layers."""
+    c = spelled(c, num_attention_heads="num_heads", num_hidden_layers="num_layers")
+    names = named(
+        H,
+        embedding="transformer.wte",
+        positions="transformer.wpe",
+        norm="transformer.ln_f",
+        mixer_norm="ln_1",
+        **{role: f"attn.attention.{role[0]}_proj" for role in QKV},
+        output="attn.attention.out_proj",
+        ffn_norm="ln_2",
+        up="mlp.c_fc",
+        down="mlp.c_proj",
+    )
+    heads = c.num_attention_heads
+    whole = gqa(c, rope=None, output_bias=True, scale=1.0, num_kv_heads=heads)
+    local = replace(whole, mask=Mask(getattr(c, "window_size", 256)))
+    types = getattr(c, "attention_types", [[["global", "local"], 12]])
+    kinds = [kind for group, times in types for _ in range(times) for kind in group]
+    return decoder(
+        c,
+        [local if kind == "local" else whole for kind in kinds],
+        _gelu(c, getattr(c, "intermediate_size", None)),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
+        embedding=Embedding(positions=Positions(c.max_position_embeddings)),
+        names=names,
+    )
+
+
+def _gelu(c: Config, size: int | None) -> Mlp:
+    """The feed-forward of GPT-2 and its successors, by default of four times the width."""
+    return Mlp(size or 4 * c.hidden_size, getattr(c, "activation_function", "gelu_new"), bias=True)
 
 
 @architecture("GPTNeoXForCausalLM")
