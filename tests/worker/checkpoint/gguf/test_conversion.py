@@ -408,6 +408,21 @@ MORE = [
             "rope.scaling.yarn_log_multiplier": 1.0,
         },
     ),
+    Case(
+        "olmo2",
+        "Olmo3ForCausalLM",
+        YARN
+        | {
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": [True, False, True],
+        },
+        {
+            "rope_parameters": {
+                "full_attention": YARN_ROPE,
+                "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
+            }
+        },
+    ),
     Case("xverse", "LlamaForCausalLM", {}, steps=(permuted,)),
     Case("qwen3moe", "Qwen3MoeForCausalLM", MOE, SPARSE, (stacked, fused_experts)),
     Case("llama", "LlamaForCausalLM", {}, steps=(permuted, fused_qkv)),
@@ -757,7 +772,6 @@ def refusal(path: Path) -> str:
 @pytest.mark.parametrize(
     ("arch", "architecture", "metadata", "words"),
     [
-        ("olmo2", "Olmo2ForCausalLM", {"attention.sliding_window": 9}, "it is an OLMo 3"),
         (
             "qwen3",
             "Qwen3ForCausalLM",

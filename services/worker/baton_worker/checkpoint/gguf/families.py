@@ -132,13 +132,17 @@ def _olmo(file: Metadata) -> Fields:
 
 
 def _olmo2(file: Metadata) -> Fields:
-    """OLMo 3 uses the same name; its window distinguishes it."""
-    if file.own("attention.sliding_window", None) is not None:
-        raise ModelError(
-            "This GGUF file of olmo2 has a sliding window: it is an OLMo 3, which Baton serves "
-            "from its safetensors checkpoint only."
-        )
-    return {}
+    """OLMo 3 has the same name, and a window: only the rope of layers without it is scaled."""
+    if file.own("attention.sliding_window", None) is None:
+        return {}
+    base = file.own("rope.freq_base_swa", file.own("rope.freq_base", 10_000.0))
+    local = SimpleNamespace(rope_type="default", rope_theta=base)
+    ropes = SimpleNamespace(full_attention=file.rope(), sliding_attention=local)
+    return {
+        "architectures": ["Olmo3ForCausalLM"],
+        "layer_types": layer_kinds(file),
+        "rope_parameters": ropes,
+    }
 
 
 def _falcon(file: Metadata) -> Fields:
