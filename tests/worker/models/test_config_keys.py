@@ -29,9 +29,8 @@ from tests.oracles.checkpoints import MAKERS
 from tests.support import tiny_models
 from tests.support.worker.config_keys import changes, rewrite
 
-NAMES = [
-    name for name in ARCHITECTURES.names() if name in tiny_models.TRAITS and name not in MAKERS
-]
+KNOWN = tiny_models.TRAITS.keys() | tiny_models.RELATIVES.keys()
+NAMES = [name for name in ARCHITECTURES.names() if name in KNOWN and name not in MAKERS]
 TOLERANCE = 2e-3
 _GROUPS = 4
 """Groups of architectures, one case each: every one of them has the same rule."""

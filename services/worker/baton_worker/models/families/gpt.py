@@ -32,6 +32,13 @@ from baton_worker.spec import (
 
 H = "transformer.h.{layer}"
 LAYER = "model.layers.{layer}"
+_SPELLINGS = {
+    "hidden_size": "n_embd",
+    "max_position_embeddings": "n_positions",
+    "num_attention_heads": "n_head",
+    "num_hidden_layers": "n_layer",
+}
+"""GPT-2's names of common fields."""
 
 
 def _gpt2_scales(c: Config) -> list[float]:
@@ -45,13 +52,7 @@ def _gpt2_scales(c: Config) -> list[float]:
 @architecture("GPT2LMHeadModel")
 def gpt2(c: Config) -> Decoder:
     """Weights are stored as [in, out], as in GPT-2's `Conv1D`."""
-    c = spelled(
-        c,
-        hidden_size="n_embd",
-        max_position_embeddings="n_positions",
-        num_attention_heads="n_head",
-        num_hidden_layers="n_layer",
-    )
+    c = spelled(c, **_SPELLINGS)
     names = named(
         H,
         embedding="transformer.wte",
@@ -80,13 +81,7 @@ def gpt2(c: Config) -> Decoder:
 @architecture("GPTJForCausalLM")
 def gptj(c: Config) -> Decoder:
     """GPT-J-6B: one norm before mixer and ffn in parallel, whose projections have no biases."""
-    c = spelled(
-        c,
-        hidden_size="n_embd",
-        max_position_embeddings="n_positions",
-        num_attention_heads="n_head",
-        num_hidden_layers="n_layer",
-    )
+    c = spelled(c, **_SPELLINGS)
     names = named(
         H,
         embedding="transformer.wte",
@@ -127,12 +122,12 @@ def gpt_neo(c: Config) -> Decoder:
     )
     heads = c.num_attention_heads
     whole = gqa(c, rope=None, output_bias=True, scale=1.0, num_kv_heads=heads)
-    local = replace(whole, mask=Mask(getattr(c, "window_size", 256)))
+    windows = {"global": None, "local": getattr(c, "window_size", 256)}
     types = getattr(c, "attention_types", [[["global", "local"], 12]])
     kinds = [kind for group, times in types for _ in range(times) for kind in group]
     return decoder(
         c,
-        [local if kind == "local" else whole for kind in kinds],
+        [replace(whole, mask=Mask(windows[kind])) for kind in kinds],
         _gelu(c, getattr(c, "intermediate_size", None)),
         tied=True,
         norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),

@@ -33,9 +33,10 @@ def llama(c: Config) -> Decoder:
     return decoder(c, gqa(c, bias=bias, output_bias=bias), glu(c, bias=mlp_bias))
 
 
-@architecture("MistralForCausalLM", "Ministral3ForCausalLM")
+@architecture("MistralForCausalLM")
 def mistral(c: Config) -> Decoder:
-    """Queries of Ministral 3, whose GGUF files are of the first name, grow with their position."""
+    """GGUF files of Ministral 3 are of this architecture too; its queries grow with their
+    position."""
     turned = vars(getattr(c, "rope_parameters", None) or SimpleNamespace())
     scores = Scores()
     if beta := turned.get("llama_4_scaling_beta"):
@@ -45,16 +46,42 @@ def mistral(c: Config) -> Decoder:
     return decoder(c, gqa(c, mask=window, scores=scores), glu(c))
 
 
-@architecture("MinistralForCausalLM", "CwmForCausalLM")
+@architecture("Ministral3ForCausalLM")
+def ministral3(c: Config) -> Decoder:
+    return mistral(SimpleNamespace(**{"sliding_window": None, "head_dim": 128} | vars(c)))
+
+
+@architecture("MinistralForCausalLM")
 def ministral(c: Config) -> Decoder:
-    """Ministral 8B, and Llama with windows of Code World Model (arXiv:2510.02387), whose config
-    lists the types of its layers."""
-    whole, window = gqa(c), getattr(c, "sliding_window", None)
+    """Ministral 8B: Mistral whose config lists the types of its layers."""
+    window = getattr(c, "sliding_window", 4096)
     kind = "full_attention" if window is None else "sliding_attention"
     kinds = getattr(c, "layer_types", None) or [kind] * c.num_hidden_layers
-    local = replace(whole, mask=Mask(window))
-    mixers = [local if kind == "sliding_attention" else whole for kind in kinds]
-    return decoder(c, mixers, glu(c, bias=getattr(c, "mlp_bias", False)))
+    windows = {"full_attention": None, "sliding_attention": window}
+    return decoder(c, [gqa(c, mask=Mask(windows[kind])) for kind in kinds], glu(c))
+
+
+@architecture("CwmForCausalLM")
+def cwm(c: Config) -> Decoder:
+    """Code World Model (arXiv:2510.02387): every fourth layer, from the first, has no window."""
+    kinds = getattr(c, "layer_types", None) or [
+        "sliding_attention" if layer % 4 else "full_attention"
+        for layer in range(c.num_hidden_layers)
+    ]
+    rope = {} if getattr(c, "rope_scaling", None) else {"rope_parameters": _CWM_ROPE}
+    defaults = {"sliding_window": 8192, "head_dim": 128, **rope}
+    return ministral(SimpleNamespace(**defaults | vars(c) | {"layer_types": kinds}))
+
+
+_CWM_ROPE = SimpleNamespace(
+    rope_type="llama3",
+    rope_theta=1e6,
+    factor=16.0,
+    low_freq_factor=1.0,
+    high_freq_factor=4.0,
+    original_max_position_embeddings=8192,
+)
+"""The rope of a config that has none."""
 
 
 @architecture("Qwen2ForCausalLM")
