@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import re
 import sys
 from asyncio.subprocess import PIPE
@@ -39,6 +40,7 @@ def test_programs_of_the_pages_run(
     program = found[bool(section)]
     model = tmp_path / "model"
     MODELS[place](model)
+    write_greedily(model)
     picture(40, 30).save(tmp_path / "photo.jpg")
     (tmp_path / "voice.wav").write_bytes(wav(sound(0.7)))
     monkeypatch.setenv("OPENAI_API_KEY", "none")
@@ -55,3 +57,10 @@ def test_programs_of_the_pages_run(
             assert written.strip()
 
         here.run(run)
+
+
+def write_greedily(model: Path) -> None:
+    """The programs name no temperature, and a random draw may end an answer before its first
+    word."""
+    file = model / "generation_config.json"
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"temperature": 0.0}))

@@ -7,7 +7,6 @@ from typing import Any
 import gguf
 import pytest
 
-from baton.errors import ModelError
 from baton_worker.checkpoint.gguf.families import FAMILIES, REFUSED
 from baton_worker.checkpoint.task import ENCODERS
 from baton_worker.models.resolve import ARCHITECTURES
@@ -72,7 +71,9 @@ def test_files_of_cohere2_may_say_how_often_a_layer_sees_everything(pattern: Any
         assert fields["sliding_window_pattern"] == (pattern or 4)
 
 
-def test_later_models_of_a_name_are_refused() -> None:
+def test_later_models_of_a_name_are_told_by_their_window() -> None:
     assert FAMILIES["olmo2"].fields(Fake()) == {}
-    with pytest.raises(ModelError, match="OLMo 3"):
-        FAMILIES["olmo2"].fields(Fake(attention__sliding_window=4096))
+    window = Fake(attention__sliding_window=4096, attention__sliding_window_pattern=[True, False])
+    fields = FAMILIES["olmo2"].fields(window)
+    assert fields["architectures"] == ["Olmo3ForCausalLM"]
+    assert fields["layer_types"] == ["sliding_attention", "full_attention"]
