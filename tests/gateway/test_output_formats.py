@@ -62,6 +62,19 @@ def test_an_answer_that_may_call_once_has_its_first_call_alone(size: int) -> Non
         assert parser.reason("stop") == "tool_calls"
 
 
+def test_a_demanded_call_that_is_cut_off_leaves_no_piece_of_itself_as_content() -> None:
+    both = formats(tool_call_parser="hermes", reasoning_parser="qwen3")
+    call, partial = TEXT.removeprefix("hm</think>\n"), '<tool_call>\n{"name": "'
+    for choice in ("required", "add", "auto"):
+        for cut in (*range(1, len(partial)), len(call)):
+            parser = both.parser(ToolOptions((TOOL,), choice), "thinking", "x")
+            assert parser is not None
+            pieces = parser.feed("hm</think>\n") + parser.feed(call[:cut], last=True)
+            assert pieces[0] == Reasoning("hm") and not parser.thinking
+            text = "".join(piece.text for piece in pieces if isinstance(piece, Content))
+            assert text.strip() == (call[:cut].strip() if choice == "auto" and cut < len(call) else "")
+
+
 def test_a_constrained_answer_thinks_first_where_thinking_is_between_tags() -> None:
     options = ToolOptions(constrained=True)
     tagged = formats(reasoning_parser="qwen3")

@@ -109,6 +109,7 @@ class OutputFormats:
                 call_id_seed=seed,
             ),
             thinking=start == "thinking",
+            demanded=options.demanded,
             named_function=options.choice not in ("none", "auto", _DEMANDED),
             parallel=options.parallel,
         )
@@ -173,14 +174,23 @@ class AnswerParser:
     """Parses one answer incrementally. Its state is a function of the text that was fed."""
 
     def __init__(
-        self, parser: OutputParser, *, thinking: bool, named_function: bool, parallel: bool = True
+        self,
+        parser: OutputParser,
+        *,
+        thinking: bool,
+        demanded: bool,
+        named_function: bool,
+        parallel: bool = True,
     ) -> None:
         """
         Args:
+            demanded: the client demanded calls. What else there is, the beginning of a call that
+                was cut off, is no content.
             named_function: the client demanded one function by name.
             parallel: an answer may call several times; else all calls but the first are left out.
         """
         self._parser, self._named_function, self._parallel = parser, named_function, parallel
+        self._demanded = demanded
         self.thinking = thinking
         """Whether the text read so far ends within the model's thinking."""
         self._calls = 0
@@ -199,7 +209,7 @@ class AnswerParser:
                 self.thinking = False
             elif isinstance(piece, CallEnd):
                 self._calls += 1
-        return tuple(pieces)
+        return tuple(p for p in pieces if not (self._demanded and isinstance(p, Content)))
 
     def reason(self, reason: str | None) -> str | None:
         """Return the finish reason of the API: "tool_calls" for an answer that ended with calls

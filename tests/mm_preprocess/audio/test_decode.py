@@ -105,6 +105,11 @@ def test_channels_are_mixed_as_a_listener_hears_them() -> None:
     planes[2], planes[3] = CHORD, 0
     centre = decode(encoded(planes, codec="pcm_f32le", layout="5.1"), RATE, LIMITS)
     assert _error(centre, CHORD / (2 + 2 * 0.5**0.5)) < 1e-6
+    header = struct.pack("<HHIIHH", 3, 8, RATE, 32 * RATE, 32, 32)
+    eight = np.stack([0 * CHORD, 0 * CHORD, CHORD, CHORD, *[0 * CHORD] * 4], axis=1).tobytes()
+    chunks = b"WAVEfmt \x10\0\0\0" + header + b"data" + struct.pack("<I", len(eight)) + eight
+    surround = b"RIFF" + struct.pack("<I", len(chunks)) + chunks
+    assert _error(decode(surround, RATE, LIMITS), CHORD / (3 + 2 * 0.5**0.5)) < 1e-6
     pair = np.stack([CHORD, np.zeros_like(CHORD)])
     found = decode(encoded(pair, codec="pcm_s24le", layout="stereo"), RATE, LIMITS)
     assert _error(found, CHORD / 2) < 1e-4

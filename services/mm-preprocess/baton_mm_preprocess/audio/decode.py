@@ -108,14 +108,14 @@ def _seconds(container: Any, stream: Any) -> float:
 
 def _resampled(container: Any, stream: Any, rate: int) -> Iterator[Samples]:
     """Yield the sound in parts: mixed to one channel, then resampled."""
-    planar = av.AudioResampler(format="fltp")
+    packed = av.AudioResampler(format="flt")
     mono = av.AudioResampler(format="flt", layout="mono", rate=rate, options=_FILTER)
     first: Any = None
     for frame in container.decode(stream):
         first = first or frame
         if (frame.sample_rate, frame.layout.name) != (first.sample_rate, first.layout.name):
             raise damaged("audio")
-        for floats in planar.resample(frame):
+        for floats in packed.resample(frame):
             for part in mono.resample(_mixed(floats)):
                 yield part.to_ndarray()[0]
     if first is not None:
@@ -124,11 +124,14 @@ def _resampled(container: Any, stream: Any, rate: int) -> Iterator[Samples]:
 
 
 def _mixed(frame: Any) -> Any:
-    """Convert a frame of float planes to one channel, continuing the previous frame's
-    timestamps."""
+    """Convert a frame of packed floats to one channel, continuing the previous frame's timestamps.
+
+    Not of planes: PyAV reads a ninth one behind eight.
+    """
     names = [channel.name for channel in frame.layout.channels]
+    planes = frame.to_ndarray().reshape(-1, len(names)).T
     with np.errstate(invalid="ignore", over="ignore"):
-        samples = weights(names)[None] @ frame.to_ndarray()
+        samples = weights(names)[None] @ planes
     if not np.isfinite(samples).all():
         raise damaged("audio")
     mixed = av.AudioFrame.from_ndarray(samples, format="flt", layout="mono")

@@ -27,6 +27,7 @@ from baton_gateway.schemas.responses.conversation import (
     StoredItem,
     UpdateConversationRequest,
 )
+from baton_gateway.schemas.responses.include_query import IncludeQuery, query_fields
 from baton_gateway.schemas.responses.item_list import ItemList, PageQuery, page_of
 from baton_gateway.schemas.responses.stored_items import stored_items
 
@@ -77,6 +78,7 @@ async def delete(request: Request, name: str) -> Response:
 @describe(CreateItemsRequest, ItemList)
 async def create_items(request: Request, name: str) -> Response:
     """Append items."""
+    build(query_fields(request.query_params.multi_items()), IncludeQuery)
     items = stored_items((await read(request, CreateItemsRequest)).items)
     await _store(request).change(
         name, tenant_of(request), lambda conversation: conversation.with_items(items)
@@ -88,7 +90,7 @@ async def create_items(request: Request, name: str) -> Response:
 @describe(answer=ItemList)
 async def items(request: Request, name: str) -> Response:
     """List the items of a conversation."""
-    query = build(dict(request.query_params), PageQuery)
+    query = build(query_fields(request.query_params.multi_items()), PageQuery)
     conversation = await _store(request).get(name, tenant_of(request))
     return json_response(page_of(conversation.items, query))
 
@@ -97,6 +99,7 @@ async def items(request: Request, name: str) -> Response:
 @describe(answer=StoredItem)
 async def retrieve_item(request: Request, name: str, item: str) -> Response:
     """Return one item."""
+    build(query_fields(request.query_params.multi_items()), IncludeQuery)
     conversation = await _store(request).get(name, tenant_of(request))
     for one in conversation.items:
         if one["id"] == item:

@@ -28,6 +28,7 @@ from baton_gateway.http.middleware import tenant_of
 from baton_gateway.schemas.responses import response as responses
 from baton_gateway.schemas.responses.conversation import Deleted
 from baton_gateway.schemas.responses.events import AnyEvent
+from baton_gateway.schemas.responses.include_query import query_fields
 from baton_gateway.schemas.responses.item_list import ItemList, PageQuery, page_of
 from baton_gateway.schemas.responses.request import ResponsesRequest
 
@@ -63,7 +64,7 @@ async def compact() -> Response:
 @describe(answer=responses.Response)
 async def retrieve(request: Request, name: str) -> Response:
     """Return a stored response, or the events of a background response."""
-    query = build(dict(request.query_params), StreamQuery)
+    query = build(query_fields(request.query_params.multi_items()), StreamQuery)
     stored = await _stored(request, name)
     if not query.stream:
         return json_response(stored.response)
@@ -102,7 +103,7 @@ async def delete(request: Request, name: str) -> Response:
 @describe(answer=ItemList)
 async def input_items(request: Request, name: str) -> Response:
     """List the input items of a stored response, including those of the conversation before it."""
-    query = build(dict(request.query_params), PageQuery)
+    query = build(query_fields(request.query_params.multi_items()), PageQuery)
     return json_response(page_of((await _stored(request, name)).input, query))
 
 

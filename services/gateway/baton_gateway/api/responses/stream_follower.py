@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import AsyncGenerator
 
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -16,15 +16,14 @@ from baton_gateway.durable.streams import DurableStream, ReplayCursor
 from baton_gateway.generation.output import Started
 from baton_gateway.http.errors import GatewayPartitioned, invalid
 from baton_gateway.http.middleware import tenant_of
+from baton_gateway.schemas.responses.include_query import IncludeQuery
 from baton_gateway.streaming.event_frames import NamedFrames
 from baton_gateway.streaming.response_transcript import ResponseTranscript
 from baton_gateway.streaming.response_writer import ResponseWriter
 
 
-class StreamQuery(BaseModel):
+class StreamQuery(IncludeQuery):
     """Query of GET /v1/responses/{id}."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     stream: bool = False
     starting_after: int = Field(default=-1, ge=-1)

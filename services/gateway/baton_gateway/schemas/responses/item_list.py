@@ -5,15 +5,14 @@ from __future__ import annotations
 from typing import Annotated, Any, Literal
 
 import msgspec
-from pydantic import BaseModel, ConfigDict, Field
+from pydantic import Field
 
 from baton_gateway.http.errors import invalid
+from baton_gateway.schemas.responses.include_query import IncludeQuery
 
 
-class PageQuery(BaseModel):
+class PageQuery(IncludeQuery):
     """Query of a list."""
-
-    model_config = ConfigDict(frozen=True, extra="ignore")
 
     limit: Annotated[int, Field(ge=1, le=100)] = 20
     order: Literal["asc", "desc"] = "desc"

@@ -16,6 +16,7 @@ from baton_gateway.schemas.base import Request
 from baton_gateway.schemas.field_access import field_of
 from baton_gateway.schemas.fields import INT32, Metadata, ModelName
 from baton_gateway.schemas.responses.chat import ResponseChat
+from baton_gateway.schemas.responses.include_query import Include
 from baton_gateway.schemas.responses.input_items import Conversation, Item, input_items
 from baton_gateway.schemas.responses.namespaces import Tool, ToolNames
 from baton_gateway.schemas.responses.text_config import chat_format, text_config
@@ -27,17 +28,6 @@ from baton_gateway.schemas.responses.tools import (
 )
 from baton_gateway.schemas.sampled_request import SampledRequest
 from baton_gateway.schemas.unsupported import unsupported
-
-Include = Literal[
-    "code_interpreter_call.outputs",
-    "computer_call_output.output.image_url",
-    "file_search_call.results",
-    "message.input_image.image_url",
-    "message.output_text.logprobs",
-    "reasoning.encrypted_content",
-    "web_search_call.action.sources",
-    "web_search_call.results",
-]
 
 _ENCRYPTED = "reasoning.encrypted_content"
 _LOGPROBS = "message.output_text.logprobs"
