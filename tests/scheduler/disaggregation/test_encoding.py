@@ -2,20 +2,9 @@
 
 from __future__ import annotations
 
-from baton.protocol import Blob, Media, Sampling, Submit
-from baton.protocol.token_columns import pack
 from baton_scheduler.disaggregation.encoding import Encoding, EncodingWait
-from baton_scheduler.queueing.queue import fcfs
-from baton_scheduler.sequence import UNLIMITED, Sequence, sequence
-
-
-def image(name: str, start: int, pixels: bytes = b"") -> Media:
-    return Media(name.encode() * 32, start, 4, Blob("uint8", (1,), pixels))
-
-
-def arrived(*media: Media) -> Sequence:
-    submit = Submit(1, "r", pack(range(20)), Sampling(4), media=media)
-    return sequence("g", submit, "", 1, 0.0, fcfs)
+from baton_scheduler.sequence import UNLIMITED
+from tests.support.media_sequences import arrived, image
 
 
 def test_the_tokens_before_the_first_missing_item_may_run() -> None:

@@ -45,6 +45,11 @@ class Encoding:
         pixels_source = next(item for item in media if item.digest == self.digest)
         self.item = msgspec.structs.replace(pixels_source, digest=self.item.digest)
 
+    def layout(self) -> tuple[object, ...]:
+        """Everything that changes, for the state's digest."""
+        waiting = [sequence.arrival for sequence in self.waiting]
+        return self.id, self.worker, self.done, self.deaths, sorted(self.pulled_by), waiting
+
 
 @dataclass(slots=True, eq=False)
 class EncodingWait:

@@ -20,7 +20,7 @@ An item that crashes encode workers is refused: the worker that prefills would c
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 
 import msgspec
 
@@ -33,11 +33,13 @@ from baton_scheduler.disaggregation.embedding_pulls import (
     pull_token,
 )
 from baton_scheduler.disaggregation.encoding import Encoding, EncodingCounters, EncodingWait
+from baton_scheduler.disaggregation.encoding_waits import EncodingWaits
 from baton_scheduler.events import Cause, Decision, WorkerMessage
 from baton_scheduler.placement.encode_cost import worth_remote_encoding
 from baton_scheduler.placement.transfer_cost import TransferCost
-from baton_scheduler.sequence import UNLIMITED, Sequence
+from baton_scheduler.sequence import Sequence
 from baton_scheduler.workers.encode_worker import EncodeWorker
+from baton_scheduler.workers.encode_workers import EncodeWorkers
 from baton_scheduler.workers.fleet import Fleet
 from baton_scheduler.workers.worker import Worker
 
@@ -52,44 +54,28 @@ _MOST_DEATHS = 2
 class MediaEncodings:
     """Encode workers, and all encodings and transfers of embeddings in progress."""
 
-    def __init__(self, links: TransferCost, workers: dict[str, EncodeWorker]) -> None:
-        """`workers` are the workers of the role encode, by name."""
+    def __init__(self, links: TransferCost, workers: EncodeWorkers) -> None:
         self._links = links
         self.workers = workers
         self.counters = EncodingCounters()
         self._count = 0
-        self._encodings: dict[tuple[str, bytes], Encoding] = {}
         self._pulls = EmbeddingPulls()
-        self._waits: dict[int, EncodingWait] = {}
-        """Arrival number of a sequence -> encodings that it waits for."""
-        self._advanced: dict[int, Sequence] = {}
-        """Running sequences whose prefill limit has changed, by arrival number."""
+        self._waits = EncodingWaits(self._pulls, self._revoke)
         self._outbox: list[WorkerMessage] = []
         self._unexplained: dict[int, Encoding] = {}
         """Epoch of a lost encode worker -> the item it was encoding, until the cause of its exit is
         known."""
 
     def __iter__(self) -> Iterator[Encoding]:
-        return iter(self._encodings.values())
-
-    def serving(self, model: str) -> list[EncodeWorker]:
-        """Encode workers of a model that take work; of all models if `model` is empty."""
-        all_of = [w for w in self.workers.values() if model in ("", w.info.model)]
-        return [worker for worker in all_of if not worker.draining]
+        return iter(self._waits)
 
     def backlog(self, model: str) -> float:
         """Estimated seconds until the last queued item of a model is encoded."""
-        workers = self.serving(model)
-        if not workers:
-            return 0.0
-        ahead = self._num_queued_tokens(model)
-        seconds = (w.backlog + w.encode_cost.seconds(ahead, 0) / len(workers) for w in workers)
-        return sum(seconds) / len(workers)
+        return self.workers.backlog(model, self._waits.num_queued_tokens(model))
 
     def of(self, sequence: Sequence) -> list[Encoding]:
         """Encodings that a sequence waits for."""
-        wait = self._waits.get(sequence.arrival)
-        return [] if wait is None else list(wait.encodings)
+        return self._waits.of(sequence)
 
     # Workers.
 
@@ -145,7 +131,7 @@ class MediaEncodings:
         if not sequence.submit.media or sequence.ended:
             return
         local = [worker for worker in fleet if not worker.draining]
-        encoders = self._usable(sequence.model, local)
+        encoders = self.workers.usable(sequence.model, local)
         if not encoders:
             return
         num_cached = max((worker.kv.num_cached_tokens(sequence) for worker in local), default=0)
@@ -153,13 +139,13 @@ class MediaEncodings:
         for item in _distinct(sequence.submit.media):
             if item.is_needed(num_cached) and not item.is_embeds:
                 self._request(wait, item, encoders, local)
-        self._update(sequence)
+        self._waits.update(sequence)
 
     def pull(self, sequence: Sequence, worker: Worker) -> bool:
         """Send the embeddings of a sequence to the worker where it is about to start. Returns
         whether the sequence must wait for them."""
         mine = [e for e in self.of(sequence) if e.done and worker.name not in e.pulled_by]
-        if not mine or worker.info.encoder_layout != self._layout(mine[0]):
+        if not mine or not self.workers.accepts(worker, mine[0].worker):
             return False
         if sequence.num_pulls >= _MOST_PULLS or self._can_begin(sequence, worker):
             return False
@@ -170,7 +156,7 @@ class MediaEncodings:
         if missing:
             sequence.num_pulls += 1
             sequence.media_worker = worker.name
-        self._update(sequence)
+        self._waits.update(sequence)
         return sequence.num_awaited > 0
 
     def start(self, sequence: Sequence, worker: Worker) -> None:
@@ -179,20 +165,15 @@ class MediaEncodings:
         missing = self._coming(sequence, worker)
         for encoding in self.of(sequence):
             if encoding not in missing:
-                self._leave(encoding, sequence)
+                self._waits.leave(encoding, sequence)
         self._pulls.forget(sequence)
         sequence.num_awaited = sequence.num_pulls = 0
         sequence.media_worker = worker.name if missing else ""
-        sequence.prefill_limit = self._limit(sequence, missing)
+        sequence.prefill_limit = self._waits.limit(sequence, missing)
 
     def release(self, sequence: Sequence) -> None:
         """Stop waiting for the encodings of a sequence that is queued anew or has ended."""
-        for encoding in self.of(sequence):
-            self._leave(encoding, sequence)
-        self._pulls.forget(sequence)
-        self._advanced.pop(sequence.arrival, None)
-        sequence.num_awaited, sequence.media_worker, sequence.num_pulls = 0, "", 0
-        sequence.prefill_limit = UNLIMITED
+        self._waits.release(sequence)
 
     # Messages.
 
@@ -216,7 +197,7 @@ class MediaEncodings:
         encoding.item = msgspec.structs.replace(encoding.item, length=message.num_tokens)
         self.counters.encoded += message.duration_us > 0
         self.counters.shared += message.duration_us == 0
-        self._update_all(encoding)
+        self._waits.update_all(encoding)
         return []
 
     def pulled(self, name: str, message: Pulled, worker: Worker | None) -> None:
@@ -242,52 +223,26 @@ class MediaEncodings:
         decisions: list[Decision] = [*self._outbox]
         self._outbox.clear()
         for encoding in [e for e in self if not e.worker]:
-            free = [worker for worker in self.serving(encoding.model) if worker.free]
-            if free:
-                worker = min(free, key=lambda worker: worker.load)
-                decisions.append(self._send(encoding, worker, now))
+            free = self.workers.least_loaded(encoding.model)
+            if free is not None:
+                decisions.append(self._send(encoding, free, now))
         for worker in self.workers.values():
             worker.tokens.tick(now)
-        self._advance(fleet)
+        self._waits.advance(fleet)
         return decisions
 
     def layout(self) -> bytes:
         """Everything as bytes, for the state's digest."""
-        rows = [
-            (
-                key,
-                e.id,
-                e.worker,
-                e.done,
-                e.deaths,
-                sorted(e.pulled_by),
-                [s.arrival for s in e.waiting],
-            )
-            for key, e in self._encodings.items()
-        ]
-        waits = [(arrival, wait.num_cached) for arrival, wait in self._waits.items()]
         workers = [
             (w.name, w.epoch, w.draining, w.in_flight, w.encode_cost.line)
             for w in self.workers.values()
         ]
-        return repr(
-            (self._count, rows, self._pulls.layout(), waits, list(self._advanced), workers)
-        ).encode()
+        return repr((self._count, self._waits.layout(), self._pulls.layout(), workers)).encode()
 
     def check(self) -> None:
         """Assert that sequences wait for exactly what is in progress for them."""
-        for encoding in self:
-            assert encoding.waiting, "no sequence waits for an encoding"
-            assert all(encoding in self.of(sequence) for sequence in encoding.waiting)
-            assert not encoding.worker or encoding.worker in self.workers
-            assert not encoding.done or encoding.worker
-            for sequence in encoding.waiting:
-                assert not sequence.ended
-                if sequence.worker is None:
-                    assert sequence.num_awaited == self._awaited(sequence)
-                else:
-                    limit = self._limit(sequence, self.of(sequence))
-                    assert sequence.prefill_limit == limit
+        self._waits.check()
+        assert all(not encoding.worker or encoding.worker in self.workers for encoding in self)
         assert all(pull.source in self.workers for pull in self._pulls)
 
     # One item.
@@ -297,33 +252,14 @@ class MediaEncodings:
     ) -> None:
         sequence = wait.sequence
         key = media_key(sequence.submit, item.digest, sequence.weights)
-        encoding = self._encodings.get((sequence.model, key))
-        if encoding is not None:
+        encoding = self._waits.get(sequence.model, key)
+        if encoding is not None or any(worker.has_media(key) for worker in local):
             self.counters.shared += 1
-        elif any(worker.has_media(key) for worker in local):
-            self.counters.shared += 1
-            return
-        else:
-            if not self._worth(sequence.model, item, encoders, local):
-                return
+        elif self._worth(sequence.model, item, encoders, local):
             keyed = msgspec.structs.replace(item, digest=key)
-            encoding = self._encodings[sequence.model, key] = Encoding(
-                sequence.model, keyed, digest=item.digest
-            )
-        if sequence not in encoding.waiting:
-            encoding.waiting.append(sequence)
-            self._waits.setdefault(sequence.arrival, wait).encodings.append(encoding)
-
-    def _leave(self, encoding: Encoding, sequence: Sequence) -> None:
-        """Remove a sequence from the waiting list of an encoding; the encoding ends with the last
-        one."""
-        encoding.waiting.remove(sequence)
-        wait = self._waits[sequence.arrival]
-        wait.encodings.remove(encoding)
-        if not wait.encodings:
-            del self._waits[sequence.arrival]
-        if not encoding.waiting:
-            self._end(encoding)
+            encoding = Encoding(sequence.model, keyed, digest=item.digest)
+        if encoding is not None:
+            self._waits.add(wait, encoding)
 
     def _worth(
         self, model: str, item: Media, encoders: list[EncodeWorker], local: list[Worker]
@@ -332,25 +268,10 @@ class MediaEncodings:
             encoding.num_bytes / encoding.item.num_encoded for encoding in self if encoding.done
         ]
         num_bytes = item.num_encoded * (sizes[-1] if sizes else 0.0)
-        ahead = self._num_queued_tokens(model)
+        ahead = self._waits.num_queued_tokens(model)
         return worth_remote_encoding(
             item.num_encoded, num_bytes, ahead, encoders, local, self._links
         )
-
-    def _usable(self, model: str, local: Iterable[Worker]) -> list[EncodeWorker]:
-        """Encode workers whose embeddings a prefill worker accepts: same layout and same version of
-        the weights."""
-        takes = {(w.info.encoder_layout, w.target.digest) for w in local if w.info.encoder_layout}
-        able = self.serving(model)
-        return [w for w in able if (w.info.encoder_layout, w.info.weights.digest) in takes]
-
-    def _layout(self, encoding: Encoding) -> str:
-        return self.workers[encoding.worker].info.encoder_layout
-
-    def _num_queued_tokens(self, model: str) -> int:
-        """Number of embeddings queued for the encode workers of a model."""
-        queued = (e for e in self if not e.worker and (model == e.model or not e.model))
-        return sum(encoding.item.num_encoded for encoding in queued)
 
     def _send(self, encoding: Encoding, worker: EncodeWorker, now: float) -> Decision:
         self._count += 1
@@ -358,7 +279,7 @@ class MediaEncodings:
         encoding.take_pixels()
         worker.begin(encoding.id, encoding.item.num_encoded, now)
         token = pull_token(encoding.id, worker)
-        self._update_all(encoding)
+        self._waits.update_all(encoding)
         return WorkerMessage(
             worker.name, EncodeMedia(worker.epoch, encoding.id, token, encoding.item)
         )
@@ -372,8 +293,8 @@ class MediaEncodings:
         self._pulls.remove(pull)
         for sequence in pull.waiting:
             if sequence.worker is not None:  # Its worker encodes the item if it did not arrive.
-                self._leave(pull.encoding, sequence)
-            self._update(sequence)
+                self._waits.leave(pull.encoding, sequence)
+            self._waits.update(sequence)
 
     def _find_pixels(self, encoding: Encoding) -> None:
         """The request that brought the pixels has ended: use the pixels of another waiting
@@ -381,27 +302,22 @@ class MediaEncodings:
         encoding.misses += 1
         self._requeue(encoding)
         if encoding.misses >= _MOST_MISSES:
-            for sequence in list(encoding.waiting):
-                self._leave(encoding, sequence)
-                self._update(sequence)
+            self._waits.give_up(encoding)
 
     def _requeue(self, encoding: Encoding) -> None:
         """Encode again for sequences whose embeddings have not arrived."""
         encoding.worker, encoding.done, encoding.id = "", False, 0
         for sequence in [s for s in encoding.waiting if s.media_worker in encoding.pulled_by]:
-            self._leave(encoding, sequence)
+            self._waits.leave(encoding, sequence)
         self.counters.retried += bool(encoding.waiting)
-        self._update_all(encoding)
+        self._waits.update_all(encoding)
 
-    def _end(self, encoding: Encoding) -> None:
-        """Drop an encoding that no sequence waits for."""
-        del self._encodings[encoding.model, encoding.item.digest]
+    def _revoke(self, encoding: Encoding) -> None:
+        """No sequence waits for an encoding any more: its worker frees what it has of it."""
         worker = self.workers.get(encoding.worker)
-        if worker is None:
-            return
-        self._outbox.append(
-            WorkerMessage(worker.name, Revoke(worker.epoch, pack([encoding.id], "Q")))
-        )
+        if worker is not None:
+            revoked = Revoke(worker.epoch, pack([encoding.id], "Q"))
+            self._outbox.append(WorkerMessage(worker.name, revoked))
 
     def _running(self, worker: EncodeWorker) -> Encoding | None:
         """The encoding that a worker runs now: the first that was sent and is not answered."""
@@ -410,44 +326,22 @@ class MediaEncodings:
 
     def _give_up_queued(self) -> None:
         """Leave items to the prefill workers where no encode worker is left."""
-        for encoding in [e for e in self if not e.worker and not self.serving(e.model)]:
-            for sequence in list(encoding.waiting):
-                self._leave(encoding, sequence)
-                self._update(sequence)
+        for encoding in [e for e in self if not e.worker and not self.workers.serving(e.model)]:
+            self._waits.give_up(encoding)
 
     def _count_death(self, suspect: Encoding) -> list[Sequence]:
         suspect.deaths += 1
         return list(suspect.waiting) if suspect.deaths >= _MOST_DEATHS else []
 
-    def _update_all(self, encoding: Encoding) -> None:
-        for sequence in encoding.waiting:
-            self._update(sequence)
-
-    def _update(self, sequence: Sequence) -> None:
-        if sequence.worker is None:
-            sequence.num_awaited = self._awaited(sequence)
-        else:
-            sequence.prefill_limit = self._limit(sequence, self.of(sequence))
-            self._advanced[sequence.arrival] = sequence
-
-    def _awaited(self, sequence: Sequence) -> int:
-        """Number of encodings and transfers that a sequence waits for before it starts."""
-        here = sequence.media_worker
-        missing = [e for e in self.of(sequence) if not e.done and here not in e.pulled_by]
-        pulls = len(self._pulls.waited_for(sequence))
-        return pulls + (0 if self._is_worth_starting(sequence, missing) else len(missing))
-
     # Sequences that start before all their media are encoded.
-
-    def _is_worth_starting(self, sequence: Sequence, missing: list[Encoding]) -> bool:
-        wait = self._waits.get(sequence.arrival)
-        return wait is None or wait.is_worth_starting(missing)
 
     def _can_begin(self, sequence: Sequence, worker: Worker) -> bool:
         """Whether a worker can prefill the first tokens of a sequence with the embeddings that it
         has pulled."""
         missing = [e for e in self.of(sequence) if worker.name not in e.pulled_by]
-        return sequence.media_worker == worker.name and self._is_worth_starting(sequence, missing)
+        return sequence.media_worker == worker.name and self._waits.is_worth_starting(
+            sequence, missing
+        )
 
     def _coming(self, sequence: Sequence, worker: Worker) -> list[Encoding]:
         """The encodings whose embeddings follow a sequence that starts on a worker."""
@@ -460,40 +354,19 @@ class MediaEncodings:
             if encoding.item.digest in needed
             and worker.name not in encoding.pulled_by
             and not (encoding.done and failed)
-            and self._accepts(worker, encoding)
+            and self.workers.accepts(worker, encoding.worker)
         ]
 
     def _follow(self, fleet: Fleet) -> None:
         """Send embeddings that are done to the workers of the sequences that started before."""
-        running = [
-            (wait.sequence, worker, encoding)
-            for wait in self._waits.values()
-            if (worker := fleet.get(wait.sequence.worker)) is not None
-            for encoding in wait.encodings
-        ]
-        for sequence, worker, encoding in running:
-            if worker.name in encoding.pulled_by or not self._accepts(worker, encoding):
-                self._leave(encoding, sequence)
-                self._update(sequence)
+        for sequence, worker, encoding in self._waits.running(fleet):
+            if worker.name in encoding.pulled_by or not self.workers.accepts(
+                worker, encoding.worker
+            ):
+                self._waits.leave(encoding, sequence)
+                self._waits.update(sequence)
             elif encoding.done and encoding not in self._pulls.waited_for(sequence):
                 self._pull(encoding, sequence, worker)
-
-    def _advance(self, fleet: Fleet) -> None:
-        """Let sequences be prefilled up to the media that they still wait for."""
-        for sequence in self._advanced.values():
-            worker = fleet.get(sequence.worker)
-            if worker is not None:
-                worker.batch.raise_prefill_limit(sequence.slot, sequence.prefill_limit)
-        self._advanced.clear()
-
-    def _accepts(self, worker: Worker, encoding: Encoding) -> bool:
-        """Whether a worker accepts embeddings of the encode worker that has an item."""
-        source = self.workers.get(encoding.worker)
-        return source is None or worker.info.encoder_layout == source.info.encoder_layout
-
-    def _limit(self, sequence: Sequence, missing: list[Encoding]) -> int:
-        wait = self._waits.get(sequence.arrival)
-        return UNLIMITED if wait is None else wait.limit(missing)
 
 
 def _needed(sequence: Sequence, worker: Worker) -> set[bytes]:

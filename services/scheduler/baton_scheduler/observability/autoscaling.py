@@ -66,7 +66,7 @@ def roles(state: State, targets: Targets) -> tuple[RoleStats, ...]:
 
 def _encode_role(model: str, state: State, targets: Targets) -> RoleStats:
     """Pressure is the time to encode what waits, and the share of time that encoders run."""
-    workers, queue = state.encodings.serving(model), state.encodings.backlog(model)
+    workers, queue = state.fleet.encoders.serving(model), state.encodings.backlog(model)
     busy = _mean((w.tokens.rate / w.encode_cost.rate, 1) for w in workers if w.encode_cost.rate)
     pressure = {"queue": queue / targets.ttft, "compute": busy / FULL}
     desired = desired_workers(len(workers), max(pressure.values()))

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Iterator
 from baton.kv.page_hashes import split_hashes
 from baton.protocol import HeldPages, WorkerInfo
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.workers.encode_worker import EncodeWorker
+from baton_scheduler.workers.encode_workers import EncodeWorkers
 from baton_scheduler.workers.worker import Worker
 
 _REMEMBERED = 256
@@ -20,8 +20,8 @@ class Fleet:
     def __init__(self, workers: Iterable[Worker] = ()) -> None:
         self._workers = {worker.name: worker for worker in workers}
         self._departed: dict[str, int] = {}
-        self.encoders: dict[str, EncodeWorker] = {}
-        """Encode workers, by name. They run no sequence and are no members of this set."""
+        self.encoders = EncodeWorkers()
+        """They run no sequence and are no members of this set."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())
