@@ -60,6 +60,12 @@ TAPED = {
     "Qwen3_5ForCausalLM": "delta nets, gates of attention",
     "BambaForCausalLM": "Mamba-2 beside attention",
     "Lfm2ForCausalLM": "short convolutions",
+    "DeepseekV3ForCausalLM": "latents",
+    "Mistral4ForCausalLM": "latents, queries whose length grows",
+    "MiniCPM3ForCausalLM": "latents, halves that turn",
+    "Llama4ForCausalLM": "chunks, queries whose length grows",
+    "FalconH1ForCausalLM": "attention beside Mamba-2",
+    "KimiLinearForCausalLM": "latents without positions beside delta nets",
     "FalconMambaForCausalLM": "Mamba with norms of what is selected",
 }
 RAGGED = [

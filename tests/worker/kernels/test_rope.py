@@ -2,14 +2,27 @@
 
 from __future__ import annotations
 
+import ctypes
+from collections.abc import Sequence
+from dataclasses import replace
+from functools import partial
+
 import pytest
 import torch
 import torch.nn.functional as F
 
+from baton_worker import spec
+from baton_worker.config import Config
 from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.build import Builder
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel
 from baton_worker.kernels.page_layout import Layout
 from baton_worker.kernels.rope import CpuAngles, CpuHeads, HeadNorm, refuses
-from baton_worker.layers.rope.rope import Rotary, rotate_
+from baton_worker.layers.attention.mla import LatentAttention
+from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.rope.rope import Angles, Rotary, rotate_, turn_
+from baton_worker.platform import machine
 from baton_worker.spec import Rope
 
 TOLERANCES = {torch.float32: 1e-5, torch.bfloat16: 4e-2}
@@ -45,7 +58,7 @@ def test_equals_the_twins(
             (slice(NUM_HEADS, rotated), weights[1]),
         ):
             expected[:, part] = F.rms_norm(expected[:, part], (head_dim,), weight.float(), 1e-5)
-    rotate_(
+    turn_(
         expected[:, :rotated],
         Rotary(Rope(dim, 10_000.0, 1024), CPU).angles(positions, torch.float32),
     )
@@ -57,7 +70,7 @@ def test_equals_the_twins(
         head_dim=head_dim,
         dim=dim,
         dtype=dtype,
-        norms=(each[0], each[1]) if normed else (None, None),
+        norms=(each[0], each[1], None) if normed else (None, None, None),
     )
     kernel(heads, angles.cos, angles.sin, slots, pages)
     tolerance = TOLERANCES[dtype]
@@ -80,8 +93,9 @@ def test_a_token_has_the_same_bits_in_every_batch() -> None:
         assert torch.equal(one[0], whole[i]) and torch.equal(alone[i], pages[i])
 
 
-def norm_in_place(heads: torch.Tensor, norms: tuple[HeadNorm, HeadNorm]) -> None:
-    parts = (slice(NUM_HEADS), slice(NUM_HEADS, NUM_HEADS + NUM_KV_HEADS))
+def norm_in_place(heads: torch.Tensor, norms: Sequence[HeadNorm]) -> None:
+    rotated = NUM_HEADS + NUM_KV_HEADS
+    parts = (slice(NUM_HEADS), slice(NUM_HEADS, rotated), slice(rotated, None))[: len(norms)]
     for part, norm in zip(parts, norms, strict=True):
         some = heads[:, part].flatten(1) if norm.over == "full" else heads[:, part]
         assert norm.weight is not None
@@ -110,6 +124,7 @@ def test_every_kind_of_norm_and_rotation() -> None:
             return HeadNorm(weight, 1e-5, bias if centered else None, over, centered)
 
         norms = drawn(NUM_HEADS), drawn(NUM_KV_HEADS)
+        of_values = HeadNorm(None, 1e-5) if norm_last else None
         heads = torch.randn(5, rotated + NUM_KV_HEADS, size, generator=generator)
         expected, cos, sin = heads.clamp(-1.25, 1.25), None, None
         if not norm_last:
@@ -117,25 +132,102 @@ def test_every_kind_of_norm_and_rotation() -> None:
         if dim:
             rope = Rope(dim, 10_000.0, 1024, interleaved=interleaved)
             angles = Rotary(rope, CPU).angles(positions, torch.float32)
-            rotate_(expected[:, :rotated], angles)
+            turn_(expected[:, :rotated], angles)
             cos, sin = angles.cos, angles.sin
         if norm_last:
             norm_in_place(expected, norms)
+            expected[:, rotated:] = F.rms_norm(expected[:, rotated:], (size,), None, 1e-5)
+        heat = (0.1, 8.0, 1.0) if norm_last else ()
+        if heat:
+            stretch = 1 + 0.1 * ((positions + 1) / 8).floor().log1p()
+            expected[:, :NUM_HEADS] *= stretch[:, None, None]
         kernel = CpuHeads(
             num_heads=NUM_HEADS,
             num_kv_heads=NUM_KV_HEADS,
             head_dim=size,
             dim=dim,
             dtype=torch.float32,
-            norms=norms,
+            norms=(*norms, of_values),
             norm_last=norm_last,
+            temperature=heat,
             interleaved=interleaved,
             clip=1.25,
         )
         pages = Layout.HND.zeros((3, 4, 2, NUM_KV_HEADS, size), dtype=torch.float32, device=CPU)
-        kernel(heads, cos, sin, slots, pages)
+        kernel(heads, cos, sin, slots, pages, positions if heat else None)
         torch.testing.assert_close(heads, expected, rtol=1e-5, atol=1e-5)
         assert torch.equal(pages.reshape(12, -1, size)[slots], heads[:, NUM_HEADS:])
+
+
+def test_heads_that_only_turn() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for dtype, tolerance in TOLERANCES.items():
+        for each, dim, interleaved in ((1, 24, False), (3, 24, True), (1, 6, True), (3, 8, False)):
+            heads = torch.randn(5, 4, 40, generator=generator).to(dtype)
+            some = heads[:, 1:, 16:]  # Between others, which stay.
+            phases = 3 * torch.randn(5, each, dim, generator=generator)
+            angles = Angles(phases.cos().to(dtype), phases.sin().to(dtype), interleaved)
+            expected = heads.float()
+            exact = Angles(angles.cos.float(), angles.sin.float(), interleaved)
+            turn_(expected[:, 1:, 16:], exact)
+            rotate_(some, angles)
+            torch.testing.assert_close(heads.float(), expected, rtol=tolerance, atol=tolerance)
+
+
+LATENT = spec.LatentAttention(
+    num_heads=3,
+    kv_rank=20,
+    nope_dim=6,
+    rope_dim=12,
+    value_dim=5,
+    scale=1.0,
+    rope=Rope(8, 100.0, 64, interleaved=True),
+    norm=spec.Norm(1e-6),
+    latent_scale=1.7,
+    temperature=(0.1, 8.0),
+)
+
+
+@pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
+def test_latents_equal_their_twin(level: IsaLevel, monkeypatch: pytest.MonkeyPatch) -> None:
+    if not level.needs <= machine.instructions():
+        pytest.skip(f"this CPU has no {level.name}")
+    path = Builder("", Config.load().cache_dir / "kernels").library("rope", level)
+    kernels = ctypes.CDLL(str(path))
+    monkeypatch.setattr("baton_worker.kernels.rope.library", lambda name: kernels)
+    for dtype in TOLERANCES:
+        check_latents(dtype)
+
+
+def check_latents(dtype: torch.dtype) -> None:
+    for settings in (LATENT, replace(LATENT, rope=None, temperature=None, latent_scale=1.0)):
+        context = BuildContext(CPU, dtype)
+        layer = LatentAttention(settings, 8, context)
+        assert layer.norm.weight is not None
+        torch.nn.init.uniform_(layer.norm.weight, 0.5, 1.5)
+        generator = torch.Generator().manual_seed(0)
+        drawn = partial(torch.randn, generator=generator)
+        heads, query, down = drawn(70, 4, 32), drawn(70, 3 * 18), drawn(70, 32)
+        positions, slots = 7 * torch.arange(70), torch.arange(70).flip(0)
+        step = ForwardContext(slots, {}, {}, positions=positions)
+        if settings.rope is not None:
+            exact = Rotary(settings.rope, CPU).angles(positions, torch.float32)
+            step.angles[settings.rope] = exact
+        given = [x.to(dtype) for x in (heads, query, down)]
+        twin = given[0].float()
+        layer.norm.weight.data = layer.norm.weight.data.float()
+        layer._place(twin, given[1].float(), given[2].float(), step)
+        pages = torch.zeros(9, 8, 1, 1, 40, dtype=dtype)[..., 4:36]
+        angles = None
+        if settings.rope is not None:
+            angled = Rotary(settings.rope, CPU).angles(positions, dtype)
+            angles = angled.cos, angled.sin
+        place = layer._in_one_pass
+        assert place is not None
+        place(*given, angles, positions, slots, pages)
+        tolerance = TOLERANCES[dtype]
+        torch.testing.assert_close(given[0].float(), twin, rtol=tolerance, atol=tolerance)
+        assert torch.equal(pages.flatten(0, 1)[slots, 0, 0], given[0][:, -1])
 
 
 def test_what_it_cannot_do_is_refused_with_a_reason() -> None:

@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import ctypes
+from functools import cache
+
 import torch
 from torch import Tensor
 
 from baton_worker.kernels import triton
+from baton_worker.kernels.cpu import library
+from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 from baton_worker.kernels.kv_codes import KVCodes, row_width
 
 
@@ -76,10 +81,40 @@ def scatter(rows: Tensor, slots: Tensor, pages: Tensor) -> None:
         slots: int64 [T].
         pages: [num_pages, page_size, *kept.shape[1:]], in either layout.
     """
-    if pages.is_contiguous():
+    if pages.device.type == "cpu" and (run := _kernel()) is not None:
+        _scatter(run, rows, slots, pages)
+    elif pages.is_contiguous():
         pages.view(-1, *rows.shape[1:]).index_copy_(0, slots, rows)
     else:
         pages[slots // pages.shape[1], slots % pages.shape[1]] = rows
+
+
+class _Pages(ctypes.Structure):
+    """`baton::Pages` of kv_write.cpp; strides in bytes."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("page_size", "planes", "heads", "width"),
+            *("row", "row_plane", "row_head", "page", "token", "plane", "head"),
+        )
+    )
+
+
+def _scatter(run: Kernel, rows: Tensor, slots: Tensor, pages: Tensor) -> None:
+    assert rows.dtype is pages.dtype and rows.shape[1:] == pages.shape[2:]
+    rows = rows if rows.stride(-1) == 1 else rows.contiguous()
+    assert pages.stride(-1) == 1
+    size, (planes, heads, width) = rows.itemsize, rows.shape[1:]
+    bytes_of = (size * stride for stride in (*rows.stride()[:-1], *pages.stride()[:-1]))
+    how = structure(_Pages, pages.shape[1], planes, heads, width * size, *bytes_of)
+    run(how, rows, len(rows), slots.contiguous(), pages)
+
+
+@cache
+def _kernel() -> Kernel | None:
+    kernels = library("kv_write")
+    return None if kernels is None else Kernel(kernels.baton_scatter, 5, tokens=2)
 
 
 def gather(pages: Tensor, numbers: Tensor) -> Tensor:

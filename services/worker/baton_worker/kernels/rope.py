@@ -9,12 +9,14 @@ from __future__ import annotations
 import ctypes
 import math
 from dataclasses import dataclass
+from functools import cache
+from typing import Any, TypeAlias
 
 import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 from baton_worker.kernels.kv_codes import KVCodes, row_width
 from baton_worker.kernels.page_layout import strides
 
@@ -31,12 +33,21 @@ class _HeadNorm(ctypes.Structure):
     )
 
 
+class Temperature(ctypes.Structure):
+    """`baton::Temperature` of rope.cpp: queries at a position are multiplied by
+    1 + scale * log(1 + floor((position + first) / floor)); a floor of 0: by nothing."""
+
+    _fields_ = (("scale", ctypes.c_float), ("floor", ctypes.c_float), ("first", ctypes.c_float))
+
+
 class _Heads(ctypes.Structure):
     """`baton::Heads` of rope.cpp."""
 
     _fields_ = (
         ("query", _HeadNorm),
         ("key", _HeadNorm),
+        ("value", _HeadNorm),
+        ("temperature", Temperature),
         ("num_heads", ctypes.c_int32),
         ("num_kv_heads", ctypes.c_int32),
         ("head_dim", ctypes.c_int32),
@@ -135,14 +146,19 @@ class HeadNorm:
         return kept, _HeadNorm(*pointers, _OVER[self.over], self.centered, self.eps)
 
 
+Norms: TypeAlias = tuple[HeadNorm | None, HeadNorm | None, HeadNorm | None]
+"""Of queries, keys and values; None where there is none."""
+
+
 class CpuHeads:
     """Clipping, norm, rotation and KV write of the heads of each new token, in one pass.
 
     Args:
         dim: rotated channels of each head, the first ones; 0 without a rotation.
         dtype: of heads, angles and plain pages, float32 or bfloat16.
-        norms: of queries and of keys, None where there is none.
+        norms: of heads.
         norm_last: norms come after the rotation.
+        temperature: of queries, after all else.
         interleaved: see `CpuAngles`.
         clip: the largest magnitude of any value, before all else.
         value_dim: channels of a value to keep after its key, if not all.
@@ -158,8 +174,9 @@ class CpuHeads:
         head_dim: int,
         dim: int,
         dtype: torch.dtype,
-        norms: tuple[HeadNorm | None, HeadNorm | None] = (None, None),
+        norms: Norms = (None, None, None),
         norm_last: bool = False,
+        temperature: tuple[float, ...] = (),
         interleaved: bool = False,
         clip: float = math.inf,
         value_dim: int | None = None,
@@ -167,10 +184,10 @@ class CpuHeads:
         scales: tuple[float, float] = (0.0, 0.0),
     ) -> None:
         self._shape, self._dim = (num_heads + 2 * num_kv_heads, head_dim), dim
-        query, key = ((None, _HeadNorm()) if norm is None else norm.fields() for norm in norms)
-        self._kept = query[0], key[0]
+        kept, each = zip(*map(_fields, norms), strict=True)
+        self._kept = kept
         self._heads = _Heads(
-            *(query[1], key[1]),
+            *(*each, Temperature(*temperature)),
             *(num_heads, num_kv_heads, head_dim, value_dim or head_dim, dim),
             *(interleaved, norm_last, dtype.itemsize, clip),
             *(codes.number if codes else 0, *scales),
@@ -180,7 +197,7 @@ class CpuHeads:
         self._address = ctypes.addressof(self._heads)
         kernels = library("rope")
         assert kernels is not None, "refuses() was not asked"
-        self._run = Kernel(kernels.baton_place, 9, tokens=2)
+        self._run = Kernel(kernels.baton_place, 10, tokens=2)
 
     def __call__(
         self,
@@ -189,6 +206,7 @@ class CpuHeads:
         sin: Tensor | None,
         slots: Tensor,
         pages: Tensor,
+        positions: Tensor | None = None,
     ) -> None:
         """Norm and rotate queries and keys in place; copy keys and values to their pages.
 
@@ -197,7 +215,9 @@ class CpuHeads:
             cos, sin: [T, 1, dim], see `layers.rope.Angles`; None without a rotation.
             slots: int64 [T], see `AttentionBatch.slot_mapping`.
             pages: see `kernels.pages.put`.
+            positions: int64 [T], where there is a temperature.
         """
+        assert positions is not None or not self._heads.temperature.floor
         assert heads.shape[1:] == self._shape and heads.is_contiguous()
         if self._dim:
             assert cos is not None and cos.shape[-1] == self._dim and cos.dtype is heads.dtype
@@ -212,4 +232,119 @@ class CpuHeads:
             pages,
             pages.shape[1],
             ctypes.addressof(strides(pages, self._behind)),
+            None if positions is None else positions.contiguous(),
         )
+
+
+def _fields(norm: HeadNorm | None) -> tuple[tuple[Tensor | None, ...], _HeadNorm]:
+    return ((), _HeadNorm()) if norm is None else norm.fields()
+
+
+class _Latents(ctypes.Structure):
+    """`baton::Latents` of rope.cpp."""
+
+    _fields_ = (
+        ("norm", _HeadNorm),
+        ("temperature", Temperature),
+        *((name, ctypes.c_int32) for name in ("num_heads", "kv_rank", "nope_dim", "rope_dim")),
+        *((name, ctypes.c_int32) for name in ("dim", "interleaved", "bytes")),
+        ("latent_scale", ctypes.c_float),
+        *((name, ctypes.c_int64) for name in ("query_stride", "down_stride")),
+    )
+
+
+class CpuLatents:
+    """The rotated channels of latent queries, and the latent that is kept, of each new token in one
+    pass.
+
+    Args:
+        num_heads, kv_rank, nope_dim, rope_dim, latent_scale: see `spec.LatentAttention`.
+        dim: channels that turn, the first of `rope_dim`; 0 without a rotation.
+        norm: of latents.
+        temperature: see `CpuHeads`.
+        interleaved: see `CpuAngles`.
+    """
+
+    def __init__(
+        self, *, norm: HeadNorm, dtype: torch.dtype, temperature: tuple[float, ...], **sizes: Any
+    ) -> None:
+        self._kept, fields = norm.fields()
+        self._dtype, self._temperature = dtype, bool(temperature)
+        heat = Temperature(*temperature)
+        self._how = _Latents(norm=fields, temperature=heat, bytes=dtype.itemsize, **sizes)
+        self._address = ctypes.addressof(self._how)
+        kernels = library("rope")
+        assert kernels is not None, "refuses() was not asked"
+        self._run = Kernel(kernels.baton_place_latents, 12, tokens=3)
+
+    def __call__(
+        self,
+        heads: Tensor,
+        query: Tensor,
+        down: Tensor,
+        angles: tuple[Tensor, Tensor] | None,
+        positions: Tensor | None,
+        slots: Tensor,
+        pages: Tensor,
+    ) -> None:
+        """Fill `heads` and the pages.
+
+        Args:
+            heads: [T, num_heads + 1, kv_rank + rope_dim], contiguous; the first channels of queries
+                are there.
+            query: [T, num_heads * (nope_dim + rope_dim)].
+            down: [T, kv_rank + rope_dim], latents before their norm and keys before their rotation.
+            angles: see `CpuHeads`.
+            positions: int64 [T], where there is a temperature.
+            slots: int64 [T].
+            pages: [num_pages, page_size, 1, 1, kv_rank + rope_dim], of any strides but the last.
+        """
+        how = self._how
+        assert heads.is_contiguous() and query.is_contiguous() and down.is_contiguous()
+        assert heads.dtype is query.dtype is down.dtype is pages.dtype is self._dtype
+        assert heads.shape[1:] == (how.num_heads + 1, how.kv_rank + how.rope_dim)
+        assert pages.shape[2:] == (1, 1, heads.shape[2]) and down.shape[1] == heads.shape[2]
+        assert (positions is not None) >= self._temperature
+        how.query_stride, how.down_stride = query.stride(0), down.stride(0)
+        cos, sin = (None, None) if angles is None else angles
+        assert how.dim == (0 if cos is None else cos.shape[-1])
+        self._run(
+            *(self._address, query, down, len(heads), cos, sin),
+            None if positions is None else positions.contiguous(),
+            *(heads, slots, pages, pages.shape[1], ctypes.addressof(strides(pages, 0))),
+        )
+
+
+class _Rotation(ctypes.Structure):
+    """`baton::Rotation` of rope.cpp."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("num_heads", "token_stride", "head_stride", "dim", "angle_step", "interleaved"),
+            "bytes",
+        )
+    )
+
+
+def rotate_(heads: Tensor, cos: Tensor, sin: Tensor, *, interleaved: bool) -> bool:
+    """Rotate the first `dim` channels of heads [T, num_heads, head_dim] in place, by cos and signed
+    sin [T, 1 or num_heads, dim]. False if it cannot: the twin is `layers.rope.rope.turn_`."""
+    refused = refuses(heads.dtype, heads.device) is not None
+    if refused or heads.stride(2) != 1 or not cos.dtype is sin.dtype is heads.dtype:
+        return False
+    assert cos.shape == sin.shape and cos.shape[:2] in ((len(heads), 1), heads.shape[:2])
+    (_, each, dim), num_heads = cos.shape, heads.shape[1]
+    how = structure(
+        *(_Rotation, num_heads, heads.stride(0), heads.stride(1), dim),
+        *(dim if each == num_heads and each > 1 else 0, interleaved, heads.itemsize),
+    )
+    _rotation()(how, heads, len(heads), cos.contiguous(), sin.contiguous())
+    return True
+
+
+@cache
+def _rotation() -> Kernel:
+    kernels = library("rope")
+    assert kernels is not None, "refuses() was not asked"
+    return Kernel(kernels.baton_rotate, 5, tokens=2)

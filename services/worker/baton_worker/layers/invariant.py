@@ -50,7 +50,7 @@ def in_lanes(function: Callable[[Tensor], Tensor]) -> Callable[[Tensor], Tensor]
     return placed
 
 
-SILU = in_lanes(F.silu)
+SILU = activation_kernel("silu", in_lanes(F.silu))
 GELU = activation_kernel("gelu", in_lanes(F.gelu))
 GELU_TANH = activation_kernel("gelu_tanh", in_lanes(partial(F.gelu, approximate="tanh")))
 sigmoid = activation_kernel("sigmoid", in_lanes(torch.sigmoid))

@@ -24,9 +24,16 @@ struct HeadNorm {
     float eps;
 };
 
+// By what queries are multiplied last, 1 + scale log(1 + floor((position + first) / floor)); mirrored
+// in kernels/rope.py. A floor of 0: nothing.
+struct Temperature {
+    float scale, floor, first;
+};
+
 // Mirrored in kernels/rope.py.
 struct Heads {
-    HeadNorm query, key;
+    HeadNorm query, key, value;
+    Temperature temperature;
     int32_t num_heads, num_kv_heads, head_dim;
     int32_t value_dim;    // channels of a value that are kept, the first ones
     int32_t dim;          // rotated channels of each head, the first ones; 0: none
@@ -91,10 +98,41 @@ void norm_heads(const HeadNorm& how, int count, int size, T* heads) {
     }
 }
 
+template <class T>
+void turn_head(T* head, const T* cos, const T* sin, int dim, bool interleaved) {
+    if (interleaved)
+        rotate_neighbours(head, cos, sin, dim);
+    else
+        rotate(head, cos, sin, dim);
+}
+
+// x [count] times a factor; one of 1 leaves it as it is.
+template <class T>
+void multiply_all(T* x, int64_t count, float factor) {
+    if (factor == 1.0f) return;
+    const Vec times = set1(factor);
+    for (int64_t i = 0; i < count; i += kWidth) {
+        const int n = static_cast<int>(std::min<int64_t>(kWidth, count - i));
+        store_some(x + i, mul(load_some(x + i, n), times), n);
+    }
+}
+
+// Queries [count] of one token, by a factor of their own precision.
+template <class T>
+void heat(const Temperature& how, int64_t position, T* queries, int64_t count) {
+    if (how.floor == 0) return;
+    const float steps = std::floor((float(position) + how.first) / how.floor);
+    T factor;
+    store_one(&factor, 1.0f + how.scale * std::log1p(steps));
+    float rounded[kWidth];
+    store(rounded, load_some(&factor, 1));
+    multiply_all(queries, count, rounded[0]);
+}
+
 // One token: heads [num_heads + 2 * num_kv_heads, head_dim], `to` its first key's place in a page.
 template <class T, class P>
 void place_token(const Heads& how, const Strides& strides, T* heads, const T* cos, const T* sin,
-                 P* to) {
+                 int64_t position, P* to) {
     const int rotated = how.num_heads + how.num_kv_heads, size = how.head_dim;
     T* key = heads + int64_t(how.num_heads) * size;
     const auto norm = [&] {
@@ -103,15 +141,12 @@ void place_token(const Heads& how, const Strides& strides, T* heads, const T* co
     };
     if (how.clip < INFINITY) clip_all(heads, int64_t(rotated + how.num_kv_heads) * size, how.clip);
     if (!how.norm_last) norm();
-    for (int h = 0; h < rotated; h++) {
-        T* head = heads + int64_t(h) * size;
-        if (how.interleaved)
-            rotate_neighbours(head, cos, sin, how.dim);
-        else
-            rotate(head, cos, sin, how.dim);
-    }
+    for (int h = 0; h < rotated; h++)
+        turn_head(heads + int64_t(h) * size, cos, sin, how.dim, how.interleaved);
     if (how.norm_last) norm();
-    const T* value = heads + int64_t(rotated) * size;
+    heat(how.temperature, position, heads, int64_t(how.num_heads) * size);
+    T* value = heads + int64_t(rotated) * size;
+    norm_heads(how.value, how.num_kv_heads, size, value);
     for (int h = 0; h < how.num_kv_heads; h++, key += size, value += size, to += strides.head) {
         keep(key, size, how.key_scale, to);
         keep(value, how.value_dim, how.value_scale, to + strides.value);
@@ -120,13 +155,78 @@ void place_token(const Heads& how, const Strides& strides, T* heads, const T* co
 
 template <class T, class P>
 void place(const Heads& how, T* heads, int64_t tokens, const T* cos, const T* sin,
-           const int64_t* slots, P* pages, int64_t page_size, const Strides& strides) {
+           const int64_t* slots, P* pages, int64_t page_size, const Strides& strides,
+           const int64_t* positions) {
     const int64_t width = int64_t(2 * how.num_kv_heads + how.num_heads) * how.head_dim;
     share(tokens * width >= kWorthThreads, tokens, [&](int64_t begin, int64_t end) {
         for (int64_t t = begin; t < end; t++) {
             const int64_t page = slots[t] / page_size, offset = slots[t] % page_size;
             place_token(how, strides, heads + t * width, cos + t * how.dim, sin + t * how.dim,
-                        pages + page * strides.page + offset * strides.token);
+                        positions ? positions[t] : 0, pages + page * strides.page + offset * strides.token);
+        }
+    });
+}
+
+// Mirrored in kernels/rope.py: heads that are turned and no more. `angle_step` elements lie between
+// the angles of two heads, 0 where they share them.
+struct Rotation {
+    int64_t num_heads, token_stride, head_stride, dim, angle_step, interleaved, bytes;
+};
+
+template <class T>
+void rotate_all(const Rotation& how, T* heads, int64_t tokens, const T* cos, const T* sin) {
+    const int64_t step = how.angle_step ? how.angle_step * how.num_heads : how.dim;
+    share(tokens * how.num_heads * how.dim >= kWorthThreads, tokens, [&](int64_t begin, int64_t end) {
+        for (int64_t i = begin * how.num_heads; i < end * how.num_heads; i++) {
+            const int64_t t = i / how.num_heads, h = i % how.num_heads;
+            const int64_t at = t * step + h * how.angle_step;
+            turn_head(heads + t * how.token_stride + h * how.head_stride, cos + at, sin + at,
+                      int(how.dim), how.interleaved);
+        }
+    });
+}
+
+// Mirrored in kernels/rope.py: see layers/attention/mla.py.
+struct Latents {
+    HeadNorm norm;  // of latents
+    Temperature temperature;
+    int32_t num_heads, kv_rank, nope_dim, rope_dim;
+    int32_t dim;  // of the `rope_dim` channels those that turn, the first ones
+    int32_t interleaved, bytes;
+    float latent_scale;
+    int64_t query_stride, down_stride;
+};
+
+// One token: heads [num_heads + 1, kv_rank + rope_dim] whose queries have all but the rotated
+// channels; the last head becomes what is kept.
+template <class T>
+void place_latent(const Latents& how, const T* query, const T* down, const T* cos, const T* sin,
+                  int64_t position, T* heads, T* to) {
+    const int64_t width = how.kv_rank + how.rope_dim, head = how.nope_dim + how.rope_dim;
+    for (int64_t h = 0; h < how.num_heads; h++)
+        std::copy_n(query + h * head + how.nope_dim, how.rope_dim, heads + h * width + how.kv_rank);
+    T* kept = heads + how.num_heads * width;
+    norm_row(down, how.norm.weight, how.norm.bias, how.norm.eps, how.norm.centered, how.kv_rank,
+             kept);
+    multiply_all(kept, how.kv_rank, how.latent_scale);
+    std::copy_n(down + how.kv_rank, how.rope_dim, kept + how.kv_rank);
+    for (int64_t h = 0; h <= how.num_heads; h++)
+        turn_head(heads + h * width + how.kv_rank, cos, sin, how.dim, how.interleaved);
+    heat(how.temperature, position, heads, how.num_heads * width);
+    std::copy_n(kept, width, to);
+}
+
+template <class T>
+void place_latents(const Latents& how, const T* query, const T* down, int64_t tokens, const T* cos,
+                   const T* sin, const int64_t* positions, T* heads, const int64_t* slots, T* pages,
+                   int64_t page_size, const Strides& strides) {
+    const int64_t width = int64_t(how.num_heads + 1) * (how.kv_rank + how.rope_dim);
+    share(tokens * width >= kWorthThreads, tokens, [&](int64_t begin, int64_t end) {
+        for (int64_t t = begin; t < end; t++) {
+            const int64_t page = slots[t] / page_size, offset = slots[t] % page_size;
+            place_latent(how, query + t * how.query_stride, down + t * how.down_stride,
+                         cos + t * how.dim, sin + t * how.dim, positions ? positions[t] : 0,
+                         heads + t * width, pages + page * strides.page + offset * strides.token);
         }
     });
 }
@@ -179,16 +279,18 @@ extern "C" void baton_turn(const baton::Rope* how, const int64_t* positions, int
 
 // heads [tokens, num_heads + 2 * num_kv_heads, head_dim], changed in place; cos and signed sin
 // [tokens, dim], all of `how->bytes`; slots [tokens], page * page_size + offset; pages of the same,
-// or of codes (pages.h), in the order that `strides` says.
+// or of codes (pages.h), in the order that `strides` says; positions [tokens], or null without a
+// temperature.
 extern "C" void baton_place(const baton::Heads* how, void* heads, int64_t tokens, const void* cos,
                             const void* sin, const int64_t* slots, void* pages,
-                            int64_t page_size, const baton::Strides* strides) {
+                            int64_t page_size, const baton::Strides* strides,
+                            const int64_t* positions) {
     const auto run = [&](auto element, auto kept) {
         using T = decltype(element);
         using P = decltype(kept);
         baton::place(*how, static_cast<T*>(heads), tokens, static_cast<const T*>(cos),
                      static_cast<const T*>(sin), slots, static_cast<P*>(pages), page_size,
-                     *strides);
+                     *strides, positions);
     };
     const auto choose = [&](auto element) {
         if (how->codes == 1)
@@ -202,4 +304,40 @@ extern "C" void baton_place(const baton::Heads* how, void* heads, int64_t tokens
         choose(float{});
     else
         choose(baton::Bf16{});
+}
+
+// heads [tokens, num_heads, dim or more], changed in place; cos and signed sin [tokens, 1 or
+// num_heads, dim], all of `how->bytes`.
+extern "C" void baton_rotate(const baton::Rotation* how, void* heads, int64_t tokens,
+                             const void* cos, const void* sin) {
+    const auto run = [&](auto element) {
+        using T = decltype(element);
+        baton::rotate_all(*how, static_cast<T*>(heads), tokens, static_cast<const T*>(cos),
+                          static_cast<const T*>(sin));
+    };
+    if (how->bytes == 4)
+        run(float{});
+    else
+        run(baton::Bf16{});
+}
+
+// query [tokens, num_heads, nope_dim + rope_dim], down [tokens, kv_rank + rope_dim], cos and signed
+// sin [tokens, dim], positions [tokens] or null; heads as `place_latent` says; slots and pages as of
+// `baton_place`, one plane and one head.
+extern "C" void baton_place_latents(const baton::Latents* how, const void* query, const void* down,
+                                    int64_t tokens, const void* cos, const void* sin,
+                                    const int64_t* positions, void* heads, const int64_t* slots,
+                                    void* pages, int64_t page_size,
+                                    const baton::Strides* strides) {
+    const auto run = [&](auto element) {
+        using T = decltype(element);
+        baton::place_latents(*how, static_cast<const T*>(query), static_cast<const T*>(down),
+                             tokens, static_cast<const T*>(cos), static_cast<const T*>(sin),
+                             positions, static_cast<T*>(heads), slots, static_cast<T*>(pages),
+                             page_size, *strides);
+    };
+    if (how->bytes == 4)
+        run(float{});
+    else
+        run(baton::Bf16{});
 }

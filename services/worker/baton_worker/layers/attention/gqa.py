@@ -58,6 +58,7 @@ class Attention(Attending):
         self._norm_over = "head" if qk_norm is None else qk_norm.over
         self.norms_full_width = self._norm_over == "full"
         self.query_norm, self.key_norm = _head_norms(settings, context)
+        self.value_norm: nn.Module | None = None
         self._is_common, self._is_plain = _is_common(settings), _is_plain(settings)
         self.scales = Scales(settings.num_kv_heads, context) if context.scaled else None
         self.sinks = _sinks(settings, context, self.key_norm)
@@ -100,16 +101,16 @@ class Attention(Attending):
     def _in_one_pass(self) -> Callable[..., None] | None:
         """A fused kernel for all of `_place`, see `CpuHeads`, or None. Built at first use because
         it copies weights."""
-        call, norms = self.call, (self.query_norm, self.key_norm)
+        call, norms = self.call, (self.query_norm, self.key_norm, self.value_norm)
         known = all(norm_ is None or isinstance(norm_, RmsNorm | LayerNorm) for norm_ in norms)
         if not (self.fuses and self._is_plain and known):
             return None
-        query, key = (self._head_norm(norm_) for norm_ in norms)
+        query, key, value = (self._head_norm(norm_) for norm_ in norms)
         common = {
             **{"num_heads": call.num_heads, "num_kv_heads": call.num_kv_heads},
             **{"head_dim": call.head_dim, "dim": 0 if self.rope is None else self.rope.dim},
         }
-        if self._is_common and runs(call.device) and call.value_dim is None:
+        if self._is_common and runs(call.device) and call.value_dim is None and value is None:
             from baton_worker.kernels.triton.heads import TritonHeads  # Needs triton.
 
             scales = None if self.scales is None else self.scales.each
@@ -120,8 +121,9 @@ class Attention(Attending):
         return CpuHeads(
             **common,
             dtype=call.dtype,
-            norms=(query, key),
+            norms=(query, key, value),
             norm_last=self._norm_last,
+            temperature=self._temperature or (),
             interleaved=self.rope is not None and self.rope.interleaved,
             clip=math.inf if self._clip is None else self._clip,
             value_dim=call.value_dim,
@@ -134,7 +136,8 @@ class Attention(Attending):
         if (place := self._in_one_pass) is not None:
             angles = None if self.rope is None else step.angles[self.rope]
             cos, sin = (None, None) if angles is None else (angles.cos, angles.sin)
-            place(heads, cos, sin, self.slots(step, pages), pages)
+            heated = () if self._temperature is None else (step.positions,)
+            place(heads, cos, sin, self.slots(step, pages), pages, *heated)
             return
         self._turn(heads, step)
         self._put(heads, step, pages)
@@ -185,9 +188,11 @@ def _sinks(
 
 
 def _is_common(settings: spec.Attention) -> bool:
-    """Whether heads have at most one RMS norm each for q and k, then a half-split rotation: what
-    the kernel of GPUs does."""
+    """Whether heads have at most one RMS norm each for q and k, then a half-split rotation, and no
+    more: what the kernel of GPUs does."""
     qk_norm = settings.qk_norm
+    if settings.scores.temperature is not None:
+        return False
     plainly_normed = qk_norm is None or (
         (qk_norm.norm.kind, qk_norm.over) == ("rms", "head")
         and not (qk_norm.after_rope or qk_norm.keys_only)
@@ -200,8 +205,8 @@ def _is_common(settings: spec.Attention) -> bool:
 
 
 def _is_plain(settings: spec.Attention) -> bool:
-    """Whether heads are clipped, normed and rotated, and no more."""
-    return settings.scores.temperature is None and not isinstance(settings.rope, spec.FourierRope)
+    """Whether every head is rotated by the same angles."""
+    return not isinstance(settings.rope, spec.FourierRope)
 
 
 def _attention_spec(settings: spec.Attention, context: BuildContext) -> AttentionSpec:

@@ -16,8 +16,6 @@ from baton_worker.layers.rope.rope import rotate_
 class NormedValueAttention(Attention):
     """See `spec.NormedValueAttention`."""
 
-    fuses = False
-
     def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
         super().__init__(settings, hidden, context)
         assert settings.qk_norm is not None
@@ -27,6 +25,7 @@ class NormedValueAttention(Attention):
     def _norm(self, heads: Tensor) -> None:
         super()._norm(heads)
         values = heads[:, self.call.num_heads + self.call.num_kv_heads :]
+        assert self.value_norm is not None
         values.copy_(self.value_norm(values))
 
 

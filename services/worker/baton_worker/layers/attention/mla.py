@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from functools import cached_property
 
 import torch
 from torch import Tensor, nn
@@ -13,6 +14,7 @@ from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.kv_pages import scatter
 from baton_worker.kernels.lora.up_projection import LoraUpProjection
+from baton_worker.kernels.rope import CpuLatents, HeadNorm, refuses
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Layer
@@ -77,23 +79,60 @@ class LatentAttention(Attending):
     ) -> Tensor:
         """x [T, hidden] and this layer's pages to [T, hidden], plus `residual`."""
         low = self.query_down(x)
-        attended = self._attend(self._heads(x, low, step), x, low, step, pages)
+        heads = self._heads(x, low, step, pages)
+        attended = self._attend(heads[:, :-1], x, low, step, pages)
         attended_heads = attended.view(x.shape[0], self._settings.num_heads, self._settings.kv_rank)
         out: Tensor = self.output(self.up.out_of_latents(attended_heads).flatten(1), residual)
         return out
 
-    def _heads(self, x: Tensor, low: Tensor, step: ForwardContext) -> Tensor:
-        """Queries in the latent space, then the cache entry: [T, num_heads + 1, width]. `low` is
-        the input of the query up-projection, [T, query_rank], or x itself."""
+    def _heads(self, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        """Queries in the latent space, then the cache entry, [T, num_heads + 1, width], which is
+        also written to the pages. `low` is the input of the query up-projection, [T, query_rank],
+        or x itself."""
         settings = self._settings
         heads = x.new_empty((x.shape[0], settings.num_heads + 1, settings.width))
-        latents, turned = heads[..., : settings.kv_rank], heads[..., settings.kv_rank :]
-        query = self.query(low).view(x.shape[0], settings.num_heads, -1)
-        latents[:, :-1] = self.up.into_latents(query[..., : settings.nope_dim])
-        turned[:, :-1] = query[..., settings.nope_dim :]
-        down = self.down(x)
-        latents[:, -1] = self.norm(down[:, : settings.kv_rank]) * settings.latent_scale
-        turned[:, -1] = down[:, settings.kv_rank :]
+        query, down = self.query(low), self.down(x)
+        nope = query.view(x.shape[0], settings.num_heads, -1)[..., : settings.nope_dim]
+        self.up.into_latents(nope, heads[:, :-1, : settings.kv_rank])
+        if (place := self._in_one_pass) is None:
+            self._place(heads, query, down, step)
+            scatter(heads[:, None, -1:], self.slots(step, pages), pages)
+        else:
+            angles = None if settings.rope is None else step.angles[settings.rope]
+            turn = None if angles is None else (angles.cos, angles.sin)
+            positions = None if settings.temperature is None else step.positions
+            place(heads, query, down, turn, positions, self.slots(step, pages), pages)
+        return heads
+
+    @cached_property
+    def _in_one_pass(self) -> CpuLatents | None:
+        """A fused kernel for `_place` and the write, or None. Built at first use because it copies
+        weights."""
+        settings, rope = self._settings, self._settings.rope
+        if refuses(self.call.dtype, self.call.device) is not None:
+            return None
+        return CpuLatents(
+            norm=HeadNorm(
+                self.norm.weight, self.norm.eps, self.norm.bias, centered=self.norm.centered
+            ),
+            dtype=self.call.dtype,
+            temperature=settings.temperature or (),
+            num_heads=settings.num_heads,
+            kv_rank=settings.kv_rank,
+            nope_dim=settings.nope_dim,
+            rope_dim=settings.rope_dim,
+            dim=0 if rope is None else rope.dim,
+            interleaved=rope is not None and rope.interleaved,
+            latent_scale=settings.latent_scale,
+        )
+
+    def _place(self, heads: Tensor, query: Tensor, down: Tensor, step: ForwardContext) -> None:
+        """Twin of `CpuLatents` but for the write: see its arguments."""
+        settings = self._settings
+        latent, turned = heads[:, -1, : settings.kv_rank], heads[..., settings.kv_rank :]
+        latent.copy_(self.norm(down[:, : settings.kv_rank]) * settings.latent_scale)
+        rotated = query.view(len(heads), settings.num_heads, -1)[..., settings.nope_dim :]
+        turned[:, :-1], turned[:, -1] = rotated, down[:, settings.kv_rank :]
         if settings.rope is not None:
             rotate_(turned, step.angles[settings.rope])
         if settings.temperature is not None:
@@ -101,14 +140,12 @@ class LatentAttention(Attending):
             scale, floor = settings.temperature
             stretch = 1 + scale * torch.log1p(step.positions.div(floor).floor())
             heads[:, :-1].mul_(stretch.to(heads.dtype)[:, None, None])
-        return heads
 
     def _attend(
-        self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
+        self, query: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
     ) -> Tensor:
-        """Cache the latents of `_heads` and attend: [T, num_heads * kv_rank]."""
-        scatter(heads[:, None, -1:], self.slots(step, pages), pages)
-        return self.backend.forward(step.plans[self.call], heads[:, :-1], pages)
+        """[T, num_heads, width] to [T, num_heads * kv_rank]."""
+        return self.backend.forward(step.plans[self.call], query, pages)
 
 
 class UpProjection(Layer):
@@ -117,7 +154,7 @@ class UpProjection(Layer):
     def __init__(self, settings: spec.LatentAttention, context: BuildContext) -> None:
         super().__init__()
         self._name = context.name("kv_up")
-        self._nope_dim = settings.nope_dim
+        self._nope_dim, self._width = settings.nope_dim, settings.width
         rows = settings.nope_dim + settings.value_dim
         shape = (settings.num_heads, rows, settings.kv_rank)
         self.weight: nn.Parameter | None = context.empty(*shape)
@@ -146,7 +183,9 @@ class UpProjection(Layer):
         assert self.weight is not None
         if CpuLinear.refuses(self.weight) is None:
             key, value = self.weight[:, : self._nope_dim], self.weight[:, self._nope_dim :]
-            self._into, self._out = EachHead(key.transpose(1, 2)), EachHead(value)
+            heads = len(self.weight)
+            self._into = EachHead(key.transpose(1, 2), (heads + 1) * self._width)
+            self._out = EachHead(value, heads * value.shape[1])
             self.weight = None
 
     @property
@@ -154,17 +193,17 @@ class UpProjection(Layer):
         """Bytes of the weight once it is packed for kernels."""
         return sum(part.nbytes for part in (self._into, self._out) if part is not None)
 
-    def into_latents(self, query: Tensor) -> Tensor:
-        """[T, num_heads, nope_dim] to [T, num_heads, kv_rank]."""
-        latents = self._base_into(query)
-        return latents if self.lora is None else self.lora.into_latents(query, latents)
-
-    def _base_into(self, query: Tensor) -> Tensor:
+    def into_latents(self, query: Tensor, out: Tensor) -> None:
+        """[T, num_heads, nope_dim] to `out` [T, num_heads, kv_rank], of any stride of tokens and
+        heads."""
         if self._into is not None:
-            return self._into(query)
-        assert self.weight is not None
-        key = self.weight[:, : self._nope_dim]
-        return torch.bmm(query.transpose(0, 1), key).transpose(0, 1)
+            self._into.write(query, out)
+        else:
+            assert self.weight is not None
+            key = self.weight[:, : self._nope_dim]
+            out.copy_(torch.bmm(query.transpose(0, 1), key).transpose(0, 1))
+        if self.lora is not None and (more := self.lora.into_latents(query, out)) is not out:
+            out.copy_(more)
 
     def out_of_latents(self, attended: Tensor) -> Tensor:
         """[T, num_heads, kv_rank] to [T, num_heads, value_dim]."""
@@ -184,13 +223,14 @@ class EachHead:
 
     Args:
         weights: [heads, out, in].
+        stride: elements between the outputs of two tokens.
     """
 
-    def __init__(self, weights: Tensor) -> None:
+    def __init__(self, weights: Tensor, stride: int) -> None:
         self._shape = weights.shape[:2]
         self._kernels = [CpuLinear(weight.contiguous(), None) for weight in weights]
         for kernel in self._kernels:
-            kernel.join(self._shape.numel())
+            kernel.join(stride)
 
     @property
     def nbytes(self) -> int:
@@ -200,6 +240,10 @@ class EachHead:
     def __call__(self, x: Tensor) -> Tensor:
         """Apply each head's weight."""
         out = x.new_empty((len(x), *self._shape))
+        self.write(x, out)
+        return out
+
+    def write(self, x: Tensor, out: Tensor) -> None:
+        """As a call, into `out`, whose heads are any distance apart."""
         for kernel, inputs, result in zip(self._kernels, x.unbind(1), out.unbind(1), strict=True):
             kernel.write(inputs, None, result)
-        return out

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-import torch
 from torch import Tensor
 
 from baton_worker import spec
@@ -32,17 +31,19 @@ class SparseLatentAttention(LatentAttention):
         self.backend = Chosen(self.backend)
         self.indexer = Indexer(settings, hidden, context) if settings.indexer else None
 
+    def _heads(self, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
+        return super()._heads(x, low, step, pages[..., : self._settings.width])
+
     def _attend(
-        self, heads: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
+        self, query: Tensor, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor
     ) -> Tensor:
-        latents, plan = heads[:, None, -1:], step.plans[self.call]
-        angles = self._angles(step)
+        width, plan = self._settings.width, step.plans[self.call]
         if self.indexer is not None:
-            latents = torch.cat((latents, self.indexer.keys(x, angles)[:, None, None]), dim=-1)
-        scatter(latents, step.slots, pages)
+            keys = self.indexer.keys(x, self._angles(step))
+            scatter(keys[:, None, None], step.slots, pages[..., width : width + keys.shape[1]])
         if plan.late is not None:
             plan = replace(plan, chosen=self._choose(plan, x, low, step, pages))
-        return self.backend.forward(plan, heads[:, :-1], pages[..., : self._settings.width])
+        return self.backend.forward(plan, query, pages[..., :width])
 
     def _choose(
         self, plan: Plan, x: Tensor, low: Tensor, step: ForwardContext, pages: Tensor

@@ -18,6 +18,7 @@ from baton.errors import ModelError
 from baton_worker import spec
 from baton_worker.kernels import triton
 from baton_worker.kernels.rope import CpuAngles, refuses
+from baton_worker.kernels.rope import rotate_ as on_cpu
 from baton_worker.layers.rope.mrope import axes_of
 
 Frequencies: TypeAlias = tuple[Tensor, float]
@@ -136,7 +137,12 @@ def rotate_(heads: Tensor, angles: Angles) -> None:
         from baton_worker.kernels.triton import rope
 
         rope.rotate_(heads, angles.cos, angles.sin, interleaved=angles.interleaved)
-        return
+    elif not on_cpu(heads, angles.cos, angles.sin, interleaved=angles.interleaved):
+        turn_(heads, angles)
+
+
+def turn_(heads: Tensor, angles: Angles) -> None:
+    """The twin of kernels for `rotate_`."""
     dim = angles.cos.shape[-1]
     rotated = heads if dim == heads.shape[-1] else heads[..., :dim]
     # Swap the channels of each pair; `angles.sin` holds the sign.
