@@ -124,11 +124,14 @@ UNMIRRORED = {
     "worker/layers/attention/cross_states.py",
     "worker/models/vision/tile_layers.py",
     "worker/models/gated_cross_block.py",
-    # Layers of Gemma 3n: the parity test of its texts and that of its tower run all of them.
+    # Layers of Gemma 3n and 4: the parity tests of their texts and that of a tower run all of them.
     "worker/layers/altup.py",
     "worker/layers/attention/kv_reuse.py",
     "worker/layers/sparse_glu.py",
+    "worker/layers/layer_embeddings.py",
+    "worker/layers/moe/parallel.py",
     "worker/models/altup_block.py",
+    "worker/models/scaled_sandwich.py",
     "worker/models/families/mobilenet.py",
     "worker/models/vision/mobile_blocks.py",
     "worker/models/vision/mobile_tower.py",

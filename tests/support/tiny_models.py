@@ -292,6 +292,18 @@ RELATIVES: dict[str, dict[str, Any]] = {
             "llama_4_scaling_beta": 0.3,
         },
     },
+    "Gemma4ForCausalLM": {
+        "head_dim": 8,
+        "global_head_dim": 16,
+        "num_hidden_layers": 6,
+        "sliding_window": 9,
+        "layer_types": ["sliding_attention", "full_attention"] * 3,
+        "num_kv_shared_layers": 2,
+        "use_double_wide_mlp": True,
+        "vocab_size_per_layer_input": VOCAB_SIZE,
+        "hidden_size_per_layer_input": 8,
+        "final_logit_softcapping": 5.0,
+    },
     "MinistralForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,
@@ -348,6 +360,23 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "SmolLM3ForCausalLM": [
         {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [1, 0, 0, 1]}
     ],
+    "Gemma4ForCausalLM": [
+        {
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "attention_k_eq_v": True,
+            "num_global_key_value_heads": 1,
+        },
+        {
+            "hidden_size_per_layer_input": 0,
+            "num_kv_shared_layers": 0,
+            "attention_k_eq_v": True,
+            "enable_moe_block": True,
+            "num_experts": 8,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 24,
+        },
+    ],
     "Phi3ForCausalLM": [{"rope_parameters": None, "sliding_window": None}],
     "MambaForCausalLM": [{"time_step_rank": "auto", "conv_kernel": 4, "use_conv_bias": False}],
 }
@@ -400,6 +429,8 @@ def tiny_model(architecture: str, *, seed: int = 0, **changes: Any) -> Any:
         for name, buffer in model.named_buffers():
             if name.endswith(("correction_bias", "expert_bias")):
                 buffer.normal_(0.0, 0.2)
+            elif name.endswith("layer_scalar"):
+                buffer.normal_(1.0, 0.2)
     return model
 
 

@@ -97,7 +97,7 @@ def test_what_layers_share_is_not_cut() -> None:
             check_cut(replace(MODEL, layers=layers), (2, 3))
         check_cut(replace(MODEL, layers=layers), (5,))
     with pytest.raises(SettingsError, match="an embedding of its own"):
-        check_cut(replace(MODEL, altup=spec.AltUp(2, 0, 4, 4, 10, "gelu")), (2, 3))
+        check_cut(replace(MODEL, layer_embeddings=spec.LayerEmbeddings(4, 10, "gelu")), (2, 3))
 
 
 @pytest.mark.row("F14.05")

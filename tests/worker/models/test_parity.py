@@ -21,6 +21,7 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.models import ARCHITECTURES
 from baton_worker.models.decoder import Model
 from baton_worker.spec import SparseLatentAttention
+from baton_worker.spec.decoder import ROUTED
 from tests.fakes.two_ranks import TwoRanks
 from tests.oracles import mixtures as _mixture_oracles  # noqa: F401 - fills MAKERS
 from tests.oracles import ropes
@@ -132,6 +133,13 @@ def _cases() -> Iterator[Any]:
     for name in tiny_models.UNLISTED:
         if name not in ARCHITECTURES:
             yield pytest.param(Case(name), id=f"{name}-by-transformers")
+
+
+def relatives() -> Iterator[Case]:
+    """The cases of one test that compares them all."""
+    for name in tiny_models.RELATIVES:
+        for changes in ({}, *tiny_models.VARIANTS.get(name, ())):
+            yield Case(name, changes)
 
 
 def with_a_spec() -> Iterator[Any]:
@@ -338,8 +346,8 @@ def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair: Pair, d
 
 
 def test_relatives_match(tmp_path: Path, driver: Any, two_ranks: TwoRanks) -> None:
-    for name in tiny_models.RELATIVES:
-        pair = made(Case(name), tmp_path / name)
+    for number, case in enumerate(relatives()):
+        pair = made(case, tmp_path / str(number))
         assert isinstance(pair.loaded.model, Model), "it has a spec"
         test_full_prefill_matches(pair, driver)
         test_chunked_prefill_matches(pair, driver)
@@ -348,6 +356,8 @@ def test_relatives_match(tmp_path: Path, driver: Any, two_ranks: TwoRanks) -> No
         test_shared_pages_serve_a_second_sequence(pair, driver)
         test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair, driver)
         check_two_ranks(pair, driver, two_ranks)
+        if any(isinstance(ffn, ROUTED) for _, ffn in pair.loaded.spec.layers):
+            check_two_ranks(pair, driver, two_ranks, experts="linear")
 
 
 @pytest.mark.row("T08")

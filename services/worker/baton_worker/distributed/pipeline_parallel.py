@@ -107,7 +107,7 @@ def check_cut(whole: spec.Decoder, counts: Sequence[int]) -> None:
     """
     if isinstance(whole, spec.Encoder):
         raise _refusal("encoders are not cut; run more workers instead")
-    if whole.altup is not None:
+    if whole.layer_embeddings is not None:
         raise _refusal("every layer of this model has an embedding of its own")
     stages = [stage for stage, count in enumerate(counts) for _ in range(count)]
     blocks = dict[int, int]()

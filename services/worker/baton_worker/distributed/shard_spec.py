@@ -273,7 +273,7 @@ def _dealt_in(ffn: spec.Ffn | None, share: Shard) -> spec.Ffn | None:
 
 
 def _forked(whole: spec.ShortcutMoe, share: Shard) -> spec.ShortcutMoe:
-    return spec.ShortcutMoe(_dense(whole.dense, share), _moe(whole.branch, share))
+    return replace(whole, dense=_dense(whole.dense, share), branch=_moe(whole.branch, share))
 
 
 def _by_modality(whole: spec.ModalityMoe, share: Shard) -> spec.ModalityMoe:
@@ -285,6 +285,7 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.CrossAttention: _cross,
     spec.DualChunkAttention: _attention,
     spec.NormedValueAttention: _attention,
+    spec.KeyAsValueAttention: _attention,
     spec.KVReuse: _attention,
     spec.KVSharingSource: _attention,
     spec.KVSharingTarget: _attention,
@@ -303,5 +304,6 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.Mlp: _dense,
     spec.Moe: _moe,
     spec.ShortcutMoe: _forked,
+    spec.ParallelMoe: _forked,
     spec.ModalityMoe: _by_modality,
 }

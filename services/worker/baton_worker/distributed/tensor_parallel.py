@@ -126,7 +126,7 @@ def shard_modules(model: Model, vocab: int, ranks: Communicator) -> None:
 def _sum(block: nn.Module, name: str, ranks: Communicator) -> None:
     part = getattr(block, name)
     if isinstance(part, ShortcutMoe):
-        # Its two halves are added to the residual stream at different places.
+        # Its two halves are normed or added to the residual stream one by one.
         _sum(part, "dense", ranks)
         _sum(part, "branch", ranks)
     elif part is not None:

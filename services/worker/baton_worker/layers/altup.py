@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import replace
 
 import torch
@@ -10,7 +9,6 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.embedding import Table
 from baton_worker.layers.invariant import tanh
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
@@ -57,16 +55,7 @@ class Streams(nn.Module):
         super().__init__()
         settings = decoder.altup
         assert settings is not None
-        self._settings, self._hidden = settings, decoder.hidden
-        self._layers, width = len(decoder.layers), settings.layer_width
-        total, here = self._layers * width, replace(context, name=str)
-        self._factors = tuple(
-            torch.tensor(factor, dtype=context.dtype).item()
-            for factor in (math.sqrt(width), decoder.hidden**-0.5, math.sqrt(0.5))
-        )
-        self.table = Table(settings.layer_vocab, total, "layer_embedding", context)
-        self.project = Linear(decoder.hidden, {"layer_projection": total}, context)
-        self.norm = norm(decoder.norm, width, "layer_projection_norm", context)
+        self._hidden, here = decoder.hidden, replace(context, name=str)
         self.begin, self.end = (
             nn.ModuleList(
                 Linear(decoder.hidden, {f"model.{name}.{stream}": decoder.hidden}, here)
@@ -75,16 +64,9 @@ class Streams(nn.Module):
             for name in ("altup_projections", "altup_unembed_projections")
         )
 
-    def enter(self, x: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        """Embeddings [T, hidden] of tokens int64 [T] to streams side by side, [T, streams *
-        hidden], and the layers' own embeddings, [T, layers, width]."""
-        table, projected, both = self._factors
-        listed = (tokens >= 0) & (tokens < self._settings.layer_vocab)
-        embedding = self.table(tokens.where(listed, 0)) * table
-        shape = (len(tokens), self._layers, -1)
-        mixed = self.norm((self.project(x) * projected).view(shape))
-        streams = [x, *(_like(project(x), x) for project in self.begin)]
-        return torch.cat(streams, dim=1), (mixed + embedding.view(shape)) * both
+    def enter(self, x: Tensor) -> Tensor:
+        """Embeddings [T, hidden] to streams side by side, [T, streams * hidden]."""
+        return torch.cat([x, *(_like(project(x), x) for project in self.begin)], dim=1)
 
     def leave(self, x: Tensor) -> Tensor:
         """[R, streams * hidden] to [R, hidden]: the mean of all."""

@@ -35,7 +35,7 @@ class ForwardContext:
     positions: Tensor | None = None
     """int64 [T], each token's position in its sequence, or [axes, T]."""
     layer_embeddings: Tensor | None = None
-    """[T, layers, width] of models with `spec.AltUp`."""
+    """[T, layers, width] of models with `spec.LayerEmbeddings`."""
     cross: CrossStep | None = None
     """Encoder states that tokens see; None: no token sees any."""
     vision: Tensor | None = None

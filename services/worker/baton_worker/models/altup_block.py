@@ -13,16 +13,13 @@ from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Learned
 from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.layer import Bare
+from baton_worker.layers.layer_embeddings import LayerEmbeddingGate
 from baton_worker.layers.linear import Linear
-from baton_worker.layers.mlp import activation
 from baton_worker.layers.norm import norm
 
 
 class AltUpBlock(Bare):
-    """Sandwich norms around attention and ffn of the active stream; `number` is set by the model:
-    which of the layers' own embeddings is this one's."""
-
-    number = 0
+    """Sandwich norms around attention and ffn of the active stream."""
 
     def __init__(
         self, decoder: spec.Decoder, mixer: nn.Module, ffn: nn.Module, context: BuildContext
@@ -39,11 +36,8 @@ class AltUpBlock(Bare):
         self.left = Linear(hidden, {"laurel_left": settings.rank}, context)
         self.right = Linear(settings.rank, {"laurel_right": hidden}, context)
         self.laurel_norm = norm(decoder.norm, hidden, "laurel_norm", context)
-        self._activation = activation(settings.activation)
         self.factors = Learned((hidden,), "altup_scale", context)
-        self.layer_gate = Linear(hidden, {"layer_gate": settings.layer_width}, context)
-        self.layer_output = Linear(settings.layer_width, {"layer_output": hidden}, context)
-        self.layer_norm = norm(decoder.norm, hidden, "layer_output_norm", context)
+        self.own = LayerEmbeddingGate(decoder, context)
 
     def forward(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         """Streams side by side, [T, streams * hidden], to the same."""
@@ -63,10 +57,5 @@ class AltUpBlock(Bare):
         return self.ffn_post_norm.plus(self.ffn(self.ffn_norm(x), None), x)
 
     def _own_embedding(self, x: Tensor, step: ForwardContext) -> Tensor:
-        assert step.layer_embeddings is not None
-        if self._settings.scaled:
-            x = x * self.factors()
-        gate = self._activation(self.layer_gate(x))
-        gated = gate * step.layer_embeddings[:, self.number]
-        out: Tensor = self.layer_norm(self.layer_output(gated))
+        out: Tensor = self.own(x * self.factors() if self._settings.scaled else x, step)
         return out

@@ -35,6 +35,7 @@ from baton_worker.models.residual_half import (
     SandwichNorm,
     ScaledNorm,
 )
+from baton_worker.models.scaled_sandwich import ScaledSandwich
 
 
 class Sequential(Bare):
@@ -358,6 +359,7 @@ STYLES: dict[str, Callable[..., nn.Module]] = {
     "unnormed": partial(Sequential, half=PreNorm, mixer_norm=False),
     "scaled": partial(Sequential, half=ScaledNorm),
     "post": partial(Sequential, half=PostNorm),
+    "scaled_sandwich": ScaledSandwich,
     "sandwich": partial(Sequential, half=SandwichNorm),
     "after": partial(Sequential, half=AfterNorm),
     "normed": partial(Sequential, half=NormedStream),

@@ -13,7 +13,11 @@ from baton_worker.layers.attention.cross_attention import CrossAttention
 from baton_worker.layers.attention.cross_layer import KVSharingSource, KVSharingTarget
 from baton_worker.layers.attention.dual_chunk import DualChunk
 from baton_worker.layers.attention.gqa import Attention
-from baton_worker.layers.attention.kv_reuse import KVReuse, NormedValueAttention
+from baton_worker.layers.attention.kv_reuse import (
+    KeyAsValueAttention,
+    KVReuse,
+    NormedValueAttention,
+)
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.build_context import BuildContext
@@ -21,6 +25,7 @@ from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe.megablocks import MegablocksExperts
 from baton_worker.layers.moe.modality import ModalityMoe
 from baton_worker.layers.moe.moe import Moe
+from baton_worker.layers.moe.parallel import ParallelMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu
 from baton_worker.layers.sparse_glu import SparseGlu
@@ -40,6 +45,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.CrossAttention: CrossAttention,
     spec.DualChunkAttention: DualChunk,
     spec.NormedValueAttention: NormedValueAttention,
+    spec.KeyAsValueAttention: KeyAsValueAttention,
     spec.KVReuse: KVReuse,
     spec.KVSharingSource: KVSharingSource,
     spec.KVSharingTarget: KVSharingTarget,
@@ -58,6 +64,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Mlp: Mlp,
     spec.Moe: Moe,
     spec.ShortcutMoe: ShortcutMoe,
+    spec.ParallelMoe: ParallelMoe,
     spec.ModalityMoe: ModalityMoe,
     spec.MegablocksExperts: MegablocksExperts,
 }

@@ -19,13 +19,13 @@ from baton_worker.layers.attention.whole_texts import Texts
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Embedding
 from baton_worker.layers.forward_context import ForwardContext
+from baton_worker.layers.layer_embeddings import LayerEmbeddingGate, LayerEmbeddings
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.lm_head import Head
 from baton_worker.layers.media_embeddings import MediaEmbeddings
 from baton_worker.layers.moe.router import Router
 from baton_worker.layers.norm import norm
 from baton_worker.layers.residual import Residual, added, normed
-from baton_worker.models.altup_block import AltUpBlock
 from baton_worker.models.block import Sequential
 from baton_worker.models.block_stack import BlockStack, Plans
 from baton_worker.models.stage_states import StageLink, StageStates
@@ -75,10 +75,14 @@ class Model(BlockStack):
         self.vision: MediaTower | None = None
         """Encoder of images; set before the weights are filled."""
         self._vision_tokens = _token_ids(decoder.vision_tokens, context)
+        self.layer_embeddings: LayerEmbeddings | None = None
+        if decoder.layer_embeddings is not None:
+            self.layer_embeddings = LayerEmbeddings(decoder, context)
         self.streams = None if decoder.altup is None else Streams(decoder, context)
         for number, block in enumerate(self.blocks):
-            if isinstance(block, AltUpBlock):
-                block.number = number
+            for gate in block.modules():
+                if isinstance(gate, LayerEmbeddingGate):
+                    gate.number = number
         self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = stage.is_last and not any(router.together for router in routers)
@@ -155,9 +159,11 @@ class Model(BlockStack):
             x = self.embedding(tokens, positions, media)
         else:
             x = self._receive_states(len(tokens), steps[0], skip_states)
+        if self.layer_embeddings is not None:
+            own = self.layer_embeddings(x, tokens)
+            steps = [replace(step, layer_embeddings=own) for step in steps]
         if self.streams is not None:
-            x, embeddings = self.streams.enter(x, tokens)
-            steps = [replace(step, layer_embeddings=embeddings) for step in steps]
+            x = self.streams.enter(x)
         hidden = self._run_layers(x, steps, cache, media, inputs, skip_states)
         if not self.stage.is_last:
             return self._send_states(hidden, steps[0], skip_states)

@@ -14,6 +14,7 @@ from baton_worker.spec.attention import (
     DualChunkAttention,
     HalfCausalAttention,
     Indexer,
+    KeyAsValueAttention,
     KVReuse,
     KVSharingSource,
     KVSharingTarget,
@@ -57,7 +58,7 @@ from baton_worker.spec.draft_head import (
     MedusaHeads,
     MlpSpeculator,
 )
-from baton_worker.spec.embedding import Embedding, Head, Positions
+from baton_worker.spec.embedding import Embedding, Head, LayerEmbeddings, Positions
 from baton_worker.spec.encoder import (
     AttentionPool,
     Dense,
@@ -73,6 +74,7 @@ from baton_worker.spec.ffn import (
     Mlp,
     ModalityMoe,
     Moe,
+    ParallelMoe,
     Router,
     SharedGlu,
     ShortcutMoe,
@@ -196,7 +198,9 @@ __all__ = [
     "KVReuse",
     "KVSharingSource",
     "KVSharingTarget",
+    "KeyAsValueAttention",
     "LatentAttention",
+    "LayerEmbeddings",
     "LayerHead",
     "LearnedQueries",
     "LinearAttention",
@@ -223,6 +227,7 @@ __all__ = [
     "OverlappingCrops",
     "PadCode",
     "Padding",
+    "ParallelMoe",
     "Parameter",
     "PatchStem",
     "Patches",

@@ -256,6 +256,12 @@ class NormedValueAttention(Attention):
     `qk_norm` (Gemma 3n)."""
 
 
+@dataclass(frozen=True, slots=True)
+class KeyAsValueAttention(NormedValueAttention):
+    """Attention whose values are its keys before their norm and rotation, normed as those of a
+    `NormedValueAttention`: there is no projection of values (Gemma 4)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KVReuse(Attention):
     """Attention with its own queries over the KV that layer `source` keeps (Gemma 3n); it has no

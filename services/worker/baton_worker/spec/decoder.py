@@ -11,7 +11,7 @@ from baton_worker.spec.attention import (
     LatentAttention,
 )
 from baton_worker.spec.checkpoint import TensorLayout
-from baton_worker.spec.embedding import Embedding, Head
+from baton_worker.spec.embedding import Embedding, Head, LayerEmbeddings
 from baton_worker.spec.ffn import (
     Glu,
     MegablocksExperts,
@@ -81,18 +81,13 @@ class AltUp:
     """Alternating updates (Baykal et al. 2023, arXiv:2301.13310) as Gemma 3n has them: a token has
     `num_streams` states. A layer predicts all of them from all, runs the `active` one, and corrects
     all by what has changed in it; beside attention it has a low-rank residual of `rank` channels
-    (LAuReL, arXiv:2411.07501), and behind all an embedding of its own of the token, of
-    `layer_width` channels, through a gate with `activation`."""
+    (LAuReL, arXiv:2411.07501)."""
 
     num_streams: int
     active: int
     rank: int
-    layer_width: int
-    layer_vocab: int
-    """Rows of the table of embeddings of all layers; other tokens have row 0."""
-    activation: str
     scaled: bool = True
-    """Whether the gate's input is multiplied by learned factors."""
+    """Whether the input of the gate of a layer's own embedding has learned factors."""
 
 
 Mixer: TypeAlias = Attention | LatentAttention | CrossAttention | Recurrent
@@ -133,6 +128,8 @@ class Decoder:
     """Tokens that the vision experts of a `ModalityMoe` take."""
     altup: AltUp | None = None
     """Streams of the style "altup"."""
+    layer_embeddings: LayerEmbeddings | None = None
+    """Embeddings that each layer has of its own."""
     condition: TimeCondition | None = None
     """The condition that scales the norms of feed-forwards in the style "conditioned"."""
     suppressed_tokens: tuple[int, ...] = ()

@@ -31,6 +31,18 @@ class Embedding:
 
 
 @dataclass(frozen=True, slots=True)
+class LayerEmbeddings:
+    """A token has an embedding of `width` channels of its own for every layer: a row of a table
+    plus a projection of its first hidden state. A layer adds it behind its two halves, through a
+    gate with `activation` (Gemma 3n)."""
+
+    width: int
+    vocab: int
+    """Rows of the table; other tokens have row 0."""
+    activation: str
+
+
+@dataclass(frozen=True, slots=True)
 class Head:
     """The language head: logits = scale * (hidden W^T + b), bounded to (-softcap, softcap).
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from baton_worker.spec.expert_map import ExpertMap
+from baton_worker.spec.norm import Norm
 from baton_worker.spec.rope import Parameter
 
 
@@ -66,6 +67,8 @@ class Router:
     are divided by their `norm`-norm, at least `norm_floor`, and multiplied by `scale`. Softmax over
     the selected experts alone equals softmax over all with `norm=1`.
 
+    With `factors`, each expert has a learned factor on its weights after that.
+
     Experts from `num_experts` on are `zero_experts`, which return the token unchanged. `kind` is a
     key of `layers.moe.routers.ROUTERS`; `parameters` are for kinds that need more.
     """
@@ -82,6 +85,7 @@ class Router:
     norm_floor: float = 0.0
     scale: float = 1.0
     zero_experts: int = 0
+    factors: bool = False
     kind: str = "top_k"
     parameters: tuple[tuple[str, Parameter], ...] = ()
 
@@ -136,6 +140,15 @@ class ShortcutMoe:
     def with_router(self, kind: str) -> ShortcutMoe:
         """The layer with a router of this kind."""
         return replace(self, branch=self.branch.with_router(kind))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParallelMoe(ShortcutMoe):
+    """A feed-forward and, beside it, a mixture of experts, whose outputs are normed by `norm` each
+    and added. Experts and router read the stream through norms of their own; an expert's weights
+    have a learned factor (Gemma 4); for the style "scaled_sandwich"."""
+
+    norm: Norm
 
 
 @dataclass(frozen=True, slots=True)

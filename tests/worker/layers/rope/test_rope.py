@@ -30,6 +30,11 @@ SETTINGS = [
     pytest.param(
         {"rope_type": "dynamic", "factor": 2.0}, marks=pytest.mark.row("F05.03"), id="dynamic"
     ),
+    pytest.param(
+        {"rope_type": "proportional", "partial_rotary_factor": 0.25, "factor": 2.0},
+        marks=pytest.mark.row("F05.02"),
+        id="proportional",
+    ),
     pytest.param(YARN, marks=pytest.mark.row("F05.05"), id="yarn"),
     pytest.param(
         YARN | {"beta_fast": 16, "beta_slow": 2, "truncate": False},

@@ -25,7 +25,7 @@ def test_the_defaults_are_those_of_the_larger_model(spec_of: Any) -> None:
     groups = page_groups(spec, 16, torch.bfloat16)
     assert all(groups.of[n] == groups.of[m.source] for n, m in enumerate(mixers) if n >= 20)
     assert [type(ffn) for _, ffn in spec.layers[8:12]] == [SparseGlu, SparseGlu, Glu, Glu]
-    assert (spec.altup.num_streams, spec.altup.layer_width, spec.head.tied) == (4, 256, True)
+    assert (spec.altup.num_streams, spec.layer_embeddings.width, spec.head.tied) == (4, 256, True)
     tower = spec.tower
     assert [stage[-1].width for stage in tower.stages] == [128, 256, 640, 1280]
     assert sum(map(len, tower.stages)) == 84 and tower.stages[2][9] == QueryBlock(3, 12, 64, 2, 640)

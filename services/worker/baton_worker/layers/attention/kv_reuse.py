@@ -1,8 +1,10 @@
-"""Attention with normed values, and layers that read the pages of an earlier one (Gemma 3n)."""
+"""Attention with normed values, and layers that read the pages of an earlier one (Gemma 3n and
+4)."""
 
 from __future__ import annotations
 
-from torch import Tensor
+import torch
+from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.attention.gqa import Attention
@@ -27,6 +29,30 @@ class NormedValueAttention(Attention):
         values = heads[:, self.call.num_heads + self.call.num_kv_heads :]
         assert self.value_norm is not None
         values.copy_(self.value_norm(values))
+
+
+class KeyAsValueAttention(NormedValueAttention):
+    """See `spec.KeyAsValueAttention`."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
+        super().__init__(settings, hidden, context)
+        self.project = RepeatedKeys(settings, hidden, context)
+
+
+class RepeatedKeys(nn.Module):
+    """Projects to heads [q ... q k ... k], and appends the keys once more as values."""
+
+    def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
+        super().__init__()
+        dim = settings.head_dim
+        self._sizes = {"query": settings.num_heads * dim, "key": settings.num_kv_heads * dim}
+        bias = settings.projections.bias
+        self.project = Linear(hidden, self._sizes, context, bias=bias)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """See `layers.attention.qkv.projection`."""
+        heads = self.project(x)
+        return torch.cat((heads, heads[:, self._sizes["query"] :]), dim=-1)
 
 
 class KVReuse(Attention):

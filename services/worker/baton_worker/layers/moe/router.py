@@ -53,6 +53,8 @@ class Router(Layer):
         self.bias = context.empty(size) if settings.bias else None
         self._logits: LinearKernel = PlainLinear(self.weight, self.bias, context.row_block)
         self.correction = context.empty(size) if settings.correction else None
+        self._factors_name = context.name("router_factors") if settings.factors else ""
+        self.factors = context.empty(size) if settings.factors else None
 
     @property
     def together(self) -> bool:
@@ -60,13 +62,15 @@ class Router(Layer):
         return self.settings.kind == "expert_choice"
 
     def weight_targets(self) -> Iterator[tuple[str, Tensor]]:
-        """The projection, and the correction bias."""
+        """The projection, the correction bias, and factors of experts."""
         if self.weight is not None:
             yield f"{self._name}.weight", self.weight
         if self.bias is not None:
             yield f"{self._name}.bias", self.bias
         if self.correction is not None:
             yield self._correction_name, self.correction
+        if self.factors is not None:
+            yield self._factors_name, self.factors
 
     @property
     def capture_blocker(self) -> str | None:
@@ -108,6 +112,9 @@ class Router(Layer):
         routing = self._choose(
             self._logits(x.to(self._input_dtype)), self.settings, self.correction
         )
+        if self.factors is not None:
+            weights = routing.weights * self.factors[routing.experts]
+            routing = routing._replace(weights=weights)
         if mask is not None:
             routing = Routing(
                 torch.where(mask[:, None], routing.experts, NO_EXPERT),

@@ -164,6 +164,15 @@ def linear(settings: spec.Rope) -> Frequencies:
     return _inverse_powers(settings.base, settings.dim) / _parameters(settings)["factor"], 1.0
 
 
+def proportional(settings: spec.Rope) -> Frequencies:
+    """The `share` of the channels with the shortest wavelengths turns, and their wavelengths are
+    those of a rope over all channels (Gemma 4)."""
+    p = _parameters(settings)
+    frequencies = _inverse_powers(settings.base, settings.dim) / p.get("factor", 1.0)
+    frequencies[int(p["share"] * settings.dim // 2) :] = 0.0
+    return frequencies, 1.0
+
+
 def dynamic(settings: spec.Rope, length: int | None = None) -> Frequencies:
     """Dynamic NTK-aware scaling: the base grows with the length beyond the original context.
 
@@ -291,6 +300,7 @@ def axial_paired(settings: spec.Rope) -> Frequencies:
 FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
     "linear": linear,
+    "proportional": proportional,
     "dynamic": dynamic,
     "dynamic_alpha": dynamic_alpha,
     "ntk": ntk,

@@ -105,6 +105,8 @@ def rope(
     share = values.pop("partial_rotary_factor", getattr(c, "partial_rotary_factor", partial))
     values |= _lengths(c, kind, values)
     share = 1.0 if share is None else share
+    if kind == "proportional":
+        values["share"], share = share, 1.0
     if partial is None:
         _check_whole(share, kind)
     return Rope(

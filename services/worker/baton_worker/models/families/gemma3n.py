@@ -21,6 +21,7 @@ from baton_worker.spec import (
     Glu,
     Head,
     KVReuse,
+    LayerEmbeddings,
     Mask,
     MobileTower,
     NormedValueAttention,
@@ -62,16 +63,19 @@ _LAYER = {
     "laurel_left": "laurel.linear_left",
     "laurel_right": "laurel.linear_right",
     "laurel_norm": "laurel.post_laurel_norm",
-    "layer_gate": "per_layer_input_gate",
-    "layer_output": "per_layer_projection",
-    "layer_output_norm": "post_per_layer_input_norm",
 }
-_NAMES = (
-    *SANDWICH,
-    *((role, f"model.layers.{{layer}}.{name}") for role, name in _LAYER.items()),
+LAYER_EMBEDDING_NAMES = (
+    ("layer_gate", "model.layers.{layer}.per_layer_input_gate"),
+    ("layer_output", "model.layers.{layer}.per_layer_projection"),
+    ("layer_output_norm", "model.layers.{layer}.post_per_layer_input_norm"),
     ("layer_embedding", "model.embed_tokens_per_layer"),
     ("layer_projection", "model.per_layer_model_projection"),
     ("layer_projection_norm", "model.per_layer_projection_norm"),
+)
+_NAMES = (
+    *SANDWICH,
+    *((role, f"model.layers.{{layer}}.{name}") for role, name in _LAYER.items()),
+    *LAYER_EMBEDDING_NAMES,
 )
 _AUDIO = ("audio_tower.", "embed_audio.")
 _OFFSET, _ROWS = 262_144, 128
@@ -96,13 +100,15 @@ def gemma3n(c: Config) -> Decoder:
             num_streams=text.altup_num_inputs,
             active=text.altup_active_idx,
             rank=text.laurel_rank,
-            layer_width=text.hidden_size_per_layer_input,
-            layer_vocab=text.vocab_size_per_layer_input,
-            activation=text.hidden_activation,
             scaled=text.altup_correct_scale,
         ),
+        layer_embeddings=LayerEmbeddings(
+            text.hidden_size_per_layer_input,
+            text.vocab_size_per_layer_input,
+            text.hidden_activation,
+        ),
         names=_NAMES,
-        unused=_unread(mixers),
+        unused=unread_kv(mixers),
     )
 
 
@@ -191,7 +197,7 @@ def _ffns(c: SimpleNamespace) -> list[Glu]:
     ]
 
 
-def _unread(mixers: list[Attention]) -> tuple[str, ...]:
+def unread_kv(mixers: list[Attention]) -> tuple[str, ...]:
     """Tensors of keys and values in layers that read others'."""
     return tuple(
         f"model.layers.{layer}.self_attn.{part}"
