@@ -120,6 +120,12 @@ def bad_media(handle: int, reason: str) -> Failed:
     return Failed(handle, "invalid_image", message, 400)
 
 
+def bad_grammar(handle: int, reason: str) -> Failed:
+    """The grammar of the sequence cannot be followed any further."""
+    message = f"The grammar of this request cannot be followed any further: {reason}."
+    return Failed(handle, "grammar_too_complex", message, 400)
+
+
 def broken(handle: int, reason: str) -> Failed:
     """The worker could not compute the sequence."""
     return Failed(handle, "internal_error", f"The model could not go on: {reason}", 500)

@@ -370,3 +370,5 @@ class Result(Message, tag="result", frozen=True):
     are not finite"""
     experts: ExpertBalance | None = None
     """Expert balance since their last result, of workers that balance experts."""
+    unfollowable: bytes = b""
+    """uint32: slots among `failed` whose grammar cannot be followed any further"""

@@ -244,10 +244,10 @@ def _problem(message: str) -> Problem:
         code = "unsupported_value"
     elif _COMPLEX.search(message):
         code = "grammar_too_complex"
-    return Problem(code, _plain(message))
+    return Problem(code, plain(message))
 
 
-def _plain(message: str) -> str:
+def plain(message: str) -> str:
     """The engine's message without positions in the translated text, which the client does not
     know."""
     if "NoExtension" in message:

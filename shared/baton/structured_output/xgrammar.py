@@ -320,3 +320,11 @@ def _allowed(matcher: xgr.GrammarMatcher) -> list[int]:
     matcher.fill_next_token_bitmask(mask)
     words = mask[0].tolist()
     return [byte for byte in range(256) if words[byte // 32] >> byte % 32 & 1]
+
+
+def only_byte(matcher: xgr.GrammarMatcher) -> int:
+    """The one byte that may follow in a grammar over `Bytes`; -1 if there are several or none."""
+    mask = xgr.allocate_token_bitmask(1, 257)
+    matcher.fill_next_token_bitmask(mask)
+    bits = int.from_bytes(mask.numpy().tobytes()[:32], "little")
+    return bits.bit_length() - 1 if bits.bit_count() == 1 else -1

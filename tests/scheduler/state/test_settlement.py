@@ -26,11 +26,14 @@ def test_a_result_of_another_epoch_or_step_is_dropped_and_counted(epoch: int, st
 def test_a_request_at_fault_is_told_so_and_nobody_else() -> None:
     world = World()
     world.join("w")
-    bad, other = (world.submit([number], Sampling(3, seed=1)) for number in (1, 2))
+    bad, other, lost = (world.submit([number], Sampling(3, seed=1)) for number in (1, 2, 3))
     world.tick()
-    why = {0: "its embeddings are not finite"}
+    why = {0: "its embeddings are not finite", 2: "its text is endless"}
     rows = (pack([1], "I"), pack([0], "I"), b"\x01", pack([other.expected[0][0]]))
+    fault = {"invalid": pack([0], "I"), "unfollowable": pack([2], "I")}
     epoch = world.peers["w"].epoch
-    world.apply(Settled("w", Result(epoch, 1, *rows, failed=why, invalid=pack([0], "I"))))
+    world.apply(Settled("w", Result(epoch, 1, *rows, failed=why, **fault)))
     assert bad.failed is not None and bad.failed.status == 400
+    assert lost.failed is not None and lost.failed.code == "grammar_too_complex"
+    assert lost.failed.status == 400 and "further: its text is endless." in lost.failed.message
     assert "not finite" in bad.failed.message and other.tokens == other.expected[0][:1]

@@ -281,3 +281,7 @@ def test_grammars_that_cannot_be_followed(planner: Planner, vocabulary: Vocabula
     assert fine.finish == "stop"
     with pytest.raises(GrammarError):
         Guidance(vocabulary).compile(Grammar("json_schema", '{"type":"stsring"}'))
+    endless = Guidance(vocabulary).compile(Grammar("grammar", 'start: /a{70}/ x\nx: "yx" x'))
+    assert endless.accept([vocabulary.pieces.index(b"a")] * 70) and not endless.error
+    assert endless.forced().startswith(b"yxyx") and not endless.allowed().any()
+    assert "the text that it forces is endless" in endless.error and not endless.over

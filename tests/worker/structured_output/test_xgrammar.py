@@ -13,7 +13,7 @@ from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.structured_output import GRAMMARS
-from baton_worker.structured_output.jump_forward import Spelling, encoder
+from baton_worker.structured_output.jump_forward import MOST, Spelling, encoder
 from baton_worker.structured_output.llguidance import Guidance
 from baton_worker.structured_output.manager import StructuredOutputManager
 from baton_worker.structured_output.vocabulary import Vocabulary
@@ -65,8 +65,26 @@ def test_it_says_where_an_output_may_end_and_is_over(vocabulary: Vocabulary) -> 
     assert not matcher.allowed().any() and not matcher.may_end
 
 
-def test_half_a_character_is_not_text(vocabulary: Vocabulary) -> None:
-    assert XGrammar(vocabulary).compile(Grammar("choice", '["é","ê"]')).forced() == b""
+def test_half_a_character_is_known(vocabulary: Vocabulary) -> None:
+    assert XGrammar(vocabulary).compile(Grammar("choice", '["é","ê"]')).forced() == b"\xc3"
+
+
+def test_endless_text_and_endless_work_end(vocabulary: Vocabulary) -> None:
+    """Forced text is known as far as it is looked at. An ambiguous grammar takes ever more time per
+    token, until it has used up what its output may take."""
+    ids = {piece: token for token, piece in enumerate(vocabulary.pieces) if piece}
+    endless = XGrammar(vocabulary).compile(Grammar("grammar", 'root ::= [ab]{40} x\nx ::= "cd" x'))
+    assert endless.accept([ids[b"a"]] * 40) and endless.forced() == b"cd" * (MOST // 2)
+    assert endless.accept([ids[b"c"]]) and endless.forced().startswith(b"dc") and not endless.error
+    endless.back()
+    assert endless.forced() == b"cd" * (MOST // 2)
+    ambiguous = XGrammar(vocabulary).compile(Grammar("grammar", 'root ::= e\ne ::= e e | "a"'))
+    other, number = ambiguous.copy(), 0
+    while ambiguous.accept([ids[b"a"]]) and ambiguous.allowed().any():
+        number += 1
+    assert 50 < number < 1000 and "less ambiguous" in ambiguous.error
+    assert not ambiguous.allowed().any() and not ambiguous.may_end and ambiguous.forced() == b""
+    assert other.accept([ids[b"a"]]) and not other.error
 
 
 def test_what_it_lacks(vocabulary: Vocabulary) -> None:

@@ -102,10 +102,9 @@ def _slots(column: bytes, num_slots: int) -> Ints:
     return slots
 
 
-def slots_at_fault(result: Result) -> set[int]:
-    """Slots whose failure was caused by their request. Raises `WireError` if the column is
-    invalid."""
+def slot_set(column: bytes) -> set[int]:
+    """The slots of a column. Raises `WireError` if it is invalid."""
     try:
-        return set(unpack(result.invalid, "I"))
+        return set(unpack(column, "I"))
     except ValueError as error:
         raise WireError("a column has a broken size") from error

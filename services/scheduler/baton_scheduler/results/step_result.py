@@ -19,7 +19,7 @@ from baton_scheduler.results.result_columns import (
     ResultColumns,
     columns,
     pooled_vectors,
-    slots_at_fault,
+    slot_set,
 )
 from baton_scheduler.results.token_messages import token_messages
 from baton_scheduler.sequence import Sequence
@@ -37,7 +37,9 @@ class StepOutcome:
     ended: list[Sequence] = field(default_factory=list)
     failed: list[tuple[Sequence, str]] = field(default_factory=list)
     invalid: list[tuple[Sequence, str]] = field(default_factory=list)
-    """Sequences that failed because of their requests."""
+    """Sequences that failed because of their media."""
+    unfollowable: list[tuple[Sequence, str]] = field(default_factory=list)
+    """Sequences that failed because of their grammars."""
     missing: list[Sequence] = field(default_factory=list)
     """Sequences whose token or vector is missing or came with a gap; they must run again."""
     tenants: Ints = field(default_factory=lambda: np.zeros(0, np.int64))
@@ -58,7 +60,8 @@ def apply_result(
     vectors = pooled_vectors(result, batch.num_slots)
     current = (flight.owners != 0) & (flight.owners == batch.lease_id)
     failed = [slot for slot in result.failed if current[slot]]
-    invalid = slots_at_fault(result)
+    invalid, unfollowable = slot_set(result.invalid), slot_set(result.unfollowable)
+    innocent = [slot for slot in failed if slot not in invalid | unfollowable]
     for slot in failed:
         current[slot] = False
     drafted, accepted = _count_drafts(batch, result, rows, current)
@@ -79,8 +82,9 @@ def apply_result(
         tenants=batch.tenant_number.take(rows.owners),
         tokens=token_messages(batch, result, rows, index, current, reasons, vectors, now),
         ended=[worker.evict(slot) for slot in reasons],
-        failed=_evicted(worker, result, [slot for slot in failed if slot not in invalid]),
+        failed=_evicted(worker, result, innocent),
         invalid=_evicted(worker, result, [slot for slot in failed if slot in invalid]),
+        unfollowable=_evicted(worker, result, [s for s in failed if s in unfollowable - invalid]),
         missing=[
             *([] if complete else _missing(worker, flight, rows.slots)),
             *(worker.evict(slot) for slot in without_vector),

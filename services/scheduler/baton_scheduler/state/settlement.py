@@ -66,4 +66,7 @@ def _tell(state: StateBase, outcome: StepOutcome) -> list[Decision]:
     for live, reason in outcome.invalid:
         state.forget(live)
         decisions.append(state.failure(live, errors.bad_media(live.handle, reason)))
+    for live, reason in outcome.unfollowable:
+        state.forget(live)
+        decisions.append(state.failure(live, errors.bad_grammar(live.handle, reason)))
     return decisions + state.rerun(outcome.missing)

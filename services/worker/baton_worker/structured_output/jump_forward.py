@@ -26,7 +26,7 @@ from baton_worker.structured_output.vocabulary import Vocabulary
 _MARK = "\x02"
 """Stands before what is spelled, so that it is not taken for the beginning of a text, where some
 tokenizers put a space."""
-_MOST = 64
+MOST = 64
 """Bytes that are looked at to find the first token."""
 _REMEMBERED = 4096
 
@@ -78,7 +78,7 @@ class Spelling:
         """
         if text[:1] >= b"\x80" and text[0] & 0xC0 == 0x80:  # In the middle of a character.
             return -1
-        decoded, size = codecs.utf_8_decode(text[:_MOST], "strict", False)
+        decoded, size = codecs.utf_8_decode(text[:MOST], "strict", False)
         bits = np.unpackbits(allowed, count=len(self._lengths), bitorder="little")
         if not decoded or self._lengths[bits > 0].max(initial=0) > size:
             return -1

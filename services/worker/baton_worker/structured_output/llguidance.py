@@ -14,7 +14,7 @@ import numpy.typing as npt
 from llguidance import LLMatcher, LLTokenizer, TokenizerWrapper
 
 from baton.protocol import Grammar
-from baton.structured_output.llguidance import GrammarError, limits, translate
+from baton.structured_output.llguidance import GrammarError, limits, plain, translate
 from baton_worker.structured_output.matcher import Matcher
 from baton_worker.structured_output.thinking import compile_thinking
 from baton_worker.structured_output.vocabulary import Vocabulary
@@ -52,9 +52,8 @@ class GuidanceMatcher:
 
     @property
     def error(self) -> str:
-        """Why no token can follow (first line); empty if one can."""
-        message: str = self._matcher.get_error() if self._matcher.is_error() else ""
-        return message.partition("\n")[0]
+        """Why no token can follow; empty if one can."""
+        return plain(self._matcher.get_error()) if self._matcher.is_error() else ""
 
     @property
     def may_end(self) -> bool:

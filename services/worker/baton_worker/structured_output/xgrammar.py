@@ -6,13 +6,16 @@ for what it keeps of JSON Schema.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 
 import numpy as np
 import numpy.typing as npt
 
 from baton.protocol import Grammar
 from baton.structured_output.engines import require
+from baton_worker.structured_output.jump_forward import MOST
 from baton_worker.structured_output.matcher import Matcher
 from baton_worker.structured_output.thinking import compile_thinking
 from baton_worker.structured_output.vocabulary import Vocabulary
@@ -21,7 +24,12 @@ require("xgrammar")
 
 import xgrammar as xgr  # noqa: E402
 
-from baton.structured_output.xgrammar import compiled  # noqa: E402
+from baton.structured_output.xgrammar import Bytes, compiled, only_byte  # noqa: E402
+
+
+_BURST_SECONDS, _TOKEN_SECONDS = 1.0, 0.002
+"""Processor time that one output may take, and what each of its tokens adds. A step costs
+microseconds, but an ambiguous grammar has more states with every token and no bound of its own."""
 
 
 class XGrammar:
@@ -33,7 +41,7 @@ class XGrammar:
         pieces = [*vocabulary.pieces, b"<end>"]
         info = xgr.TokenizerInfo(pieces, vocab_size=len(pieces), stop_token_ids=self._end)
         self._compiler = xgr.GrammarCompiler(info, max_threads=1, cache_enabled=False)
-
+        self._bytes = Bytes()
         self._pieces = vocabulary.pieces
 
     def compile(self, grammar: Grammar) -> Matcher:
@@ -41,18 +49,40 @@ class XGrammar:
         return compile_thinking(grammar, self._pieces, self._compile)
 
     def _compile(self, grammar: Grammar) -> XGrammarMatcher:
-        return XGrammarMatcher(xgr.GrammarMatcher(compiled(self._compiler, grammar)), self._end)
+        tokens = xgr.GrammarMatcher(compiled(self._compiler, grammar))
+        text = xgr.GrammarMatcher(compiled(self._bytes.compiler, grammar))
+        return XGrammarMatcher(tokens, text, self._pieces)
 
 
 class XGrammarMatcher:
-    """State of one output in its grammar."""
+    """State of one output in its grammar, over tokens and over bytes.
 
-    def __init__(self, matcher: xgr.GrammarMatcher, end: int, error: str = "") -> None:
-        self._matcher, self._end, self._error = matcher, end, error
+    xgrammar follows forced text to its end, which some text does not have; over bytes one can stop.
+    """
+
+    def __init__(
+        self,
+        matcher: xgr.GrammarMatcher,
+        text: xgr.GrammarMatcher,
+        pieces: Sequence[bytes],
+        error: str = "",
+        seconds: float = _BURST_SECONDS,
+    ) -> None:
+        """
+        Args:
+            text: the same over bytes.
+            pieces: bytes of each token.
+            seconds: processor time that is left.
+        """
+        self._matcher, self._text, self._pieces = matcher, text, pieces
+        self._end, self._error, self._seconds = len(pieces), error, seconds
+        self._size = 0
+        """Bytes of the last token."""
 
     def copy(self) -> XGrammarMatcher:
         """An independent copy."""
-        return XGrammarMatcher(self._matcher.fork(), self._end, self._error)
+        forks = self._matcher.fork(), self._text.fork()
+        return XGrammarMatcher(*forks, self._pieces, self._error, self._seconds)
 
     @property
     def error(self) -> str:
@@ -71,30 +101,52 @@ class XGrammarMatcher:
 
     def accept(self, tokens: Sequence[int]) -> bool:
         """Advance by these tokens. False if the grammar does not allow them."""
-        for token in tokens:
-            if self._error or not self._matcher.accept_token(token):
-                self._error = self._error or f"token {token} cannot follow"
-                return False
-        return True
+        with self._measured():
+            for token in tokens:
+                if self._error or not self._matcher.accept_token(token):
+                    self._error = self._error or f"token {token} cannot follow"
+                    return False
+                piece = self._pieces[token]
+                for byte in piece:
+                    self._text.accept_token(byte)
+                self._size = len(piece)
+                self._seconds += _TOKEN_SECONDS
+        return not self._error
 
     def back(self) -> None:
-        """Take back the last token."""
+        """Take back the last token; none before it."""
         self._matcher.rollback(1)
+        self._text.rollback(self._size)
 
     def forced(self) -> bytes:
-        """The known part of the bytes that must follow; empty if the output may end."""
-        if self._error or self.may_end:
-            return b""
-        try:
-            return str(self._matcher.find_jump_forward_string()).encode()
-        except UnicodeDecodeError:  # Known up to the middle of a character: it gives text only.
-            return b""
+        """The beginning of the bytes that must follow, up to `MOST`; empty if the output may
+        end."""
+        known = bytearray()
+        with self._measured():
+            text = self._text.fork()
+            while len(known) < MOST and not self._error and not text.is_completed():
+                byte = only_byte(text)
+                if byte < 0 or not text.accept_token(byte):
+                    break
+                known.append(byte)
+        return bytes(known)
 
     def allowed(self) -> npt.NDArray[np.uint8]:
         """One bit per token, the least significant first; nothing is allowed after an error."""
         words = xgr.allocate_token_bitmask(1, self._end + 1)
-        self._matcher.fill_next_token_bitmask(words)
+        with self._measured():
+            if not self._error:
+                self._matcher.fill_next_token_bitmask(words)
         bits = words.numpy().view(np.uint8)[0]
         bits[self._end >> 3] &= ~(1 << (self._end & 7)) & 0xFF
         bits[(self._end >> 3) + 1 :] = 0
         return np.zeros_like(bits) if self._error else bits
+
+    @contextmanager
+    def _measured(self) -> Iterator[None]:
+        """Count processor time. Where none is left, the output fails."""
+        begin = time.thread_time()
+        yield
+        self._seconds -= time.thread_time() - begin
+        if self._seconds < 0 and not self._error:
+            self._error = "it takes milliseconds per token: make it less ambiguous"

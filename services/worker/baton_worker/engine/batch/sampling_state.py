@@ -12,6 +12,7 @@ from baton.protocol import NewSequence, Sampling
 from baton_worker.engine.batch.logits_rows import LogitsRows
 from baton_worker.engine.batch.plan_columns import Column
 from baton_worker.engine.batch.sequence_states import SequenceStates
+from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.sampling import (
     PARAMETERS,
     Adjustments,
@@ -141,10 +142,12 @@ class SamplingState:
         if self.grammars:
             self.grammars.prefetch_masks(slots.tolist())
 
-    def dead_end(self, slot: int) -> str:
-        """Why a slot has no token left to sample, as an error message."""
-        error = self.grammars.error(slot) if self.grammars else ""
-        return f"its grammar cannot be followed any further: {error}" if error else _NO_TOKEN
+    def strand(self, slot: int, outputs: StepOutputs) -> None:
+        """Mark a slot as failed that has no token left to sample."""
+        if error := self.grammars.error(slot) if self.grammars else "":
+            outputs.strand(slot, error)
+        else:
+            outputs.failed[slot] = _NO_TOKEN
 
     def adjustments(self, rows: LogitsRows, drafts: Column | None = None) -> Adjustments:
         """Adjustments of these rows of logits before sampling.

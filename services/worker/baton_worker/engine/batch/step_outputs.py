@@ -51,6 +51,8 @@ class StepOutputs:
         either."""
         self.invalid: list[int] = []
         """The slots among those whose requests are at fault."""
+        self.unfollowable: list[int] = []
+        """The slots among those whose grammars cannot be followed any further."""
         self.vectors: dict[int, npt.NDArray[np.float32]] = {}
         """By slot: the pooled numbers of a text that is complete."""
         self.logprobs: Logprobs | None = None
@@ -92,6 +94,11 @@ class StepOutputs:
         self.invalid += slots
         self.failed |= dict.fromkeys(slots, why)
 
+    def strand(self, slot: int, why: str) -> None:
+        """Mark a slot as failed because of its grammar."""
+        self.unfollowable.append(slot)
+        self.failed[slot] = why
+
     def break_down(self, slots: Column, what: str) -> None:
         """Mark these slots as failed because of non-finite numbers."""
         self.broken += slots.tolist()
@@ -132,6 +139,7 @@ class StepOutputs:
             num_encoded=self.num_encoded,
             num_encoded_tokens=self.num_encoded_tokens,
             invalid=np.array(self.invalid, "<u4").tobytes(),
+            unfollowable=np.array(self.unfollowable, "<u4").tobytes(),
             drafted=self._bytes_of(self.drafted),
             accepted=self._bytes_of(self.accepted),
         )

@@ -91,7 +91,7 @@ class SamplingStep:
                 part = logits.index_select(0, _indices(restricted, logits))
             possible[restricted] = _finite(part)
             for slot in rows.slots[~possible & rows.first].tolist():
-                outputs.failed[slot] = self._sampling.dead_end(slot)
+                self._sampling.strand(slot, outputs)
         return possible
 
     def _draw(self, rows: LogitsRows, logits: Tensor) -> npt.NDArray[np.int32]:
