@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels.altup.streams import CpuStreams
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.invariant import tanh
 from baton_worker.layers.linear import Linear
@@ -24,6 +25,7 @@ class StreamUpdate(nn.Module):
         super().__init__()
         count, hidden = settings.num_streams, decoder.hidden
         self._active, self._count, self._scale = settings.active, count, 1.0 / hidden
+        self._kernels = kernels(decoder, context)
         self.router_norm = norm(decoder.norm, hidden, "altup_router_norm", context)
         self.router = Linear(hidden, {"altup_router": count}, context)
         self.weigh_prediction = Linear(count, {"altup_prediction": count**2}, context)
@@ -32,6 +34,8 @@ class StreamUpdate(nn.Module):
     def predict(self, streams: Tensor) -> Tensor:
         """Each stream plus a sum of all of them."""
         weights = self.weigh_prediction(self._route(streams[:, self._active]))
+        if self._kernels is not None:
+            return self._kernels.predict(streams, weights)
         weights = weights.view(-1, self._count, self._count, 1)
         sums = [(weights[:, to] * streams).sum(1) for to in range(self._count)]
         return torch.stack(sums, dim=1) + streams
@@ -39,9 +43,18 @@ class StreamUpdate(nn.Module):
     def correct(self, predicted: Tensor, activated: Tensor) -> Tensor:
         """Each predicted stream plus a share of what the layer has changed; `activated` is the
         layer's output, [T, hidden]."""
+        shares: Tensor = self.weigh_correction(self._route(activated))
+        if self._kernels is not None:
+            return self._kernels.correct(predicted, activated, shares)
         changed = activated - predicted[:, self._active]
-        shares: Tensor = self.weigh_correction(self._route(activated)) + 1.0
-        return changed[:, None] * shares[..., None] + predicted
+        return changed[:, None] * (shares + 1.0)[..., None] + predicted
+
+    def extend(self, corrected: Tensor, more: Tensor) -> Tensor:
+        """Add [T, hidden] to all streams but the first; this may be in place."""
+        if self._kernels is None:
+            return torch.cat((corrected[:, :1], corrected[:, 1:] + more[:, None]), dim=1)
+        self._kernels.extend_(corrected, more)
+        return corrected
 
     def _route(self, x: Tensor) -> Tensor:
         routed: Tensor = self.router(self.router_norm(x) * self._scale)
@@ -56,6 +69,7 @@ class Streams(nn.Module):
         settings = decoder.altup
         assert settings is not None
         self._hidden, here = decoder.hidden, replace(context, name=str)
+        self._kernels = kernels(decoder, context)
         self.begin, self.end = (
             nn.ModuleList(
                 Linear(decoder.hidden, {f"model.{name}.{stream}": decoder.hidden}, here)
@@ -66,14 +80,33 @@ class Streams(nn.Module):
 
     def enter(self, x: Tensor) -> Tensor:
         """Embeddings [T, hidden] to streams side by side, [T, streams * hidden]."""
-        return torch.cat([x, *(_like(project(x), x) for project in self.begin)], dim=1)
+        return self._alike(x, [project(x) for project in self.begin]).flatten(1)
 
     def leave(self, x: Tensor) -> Tensor:
         """[R, streams * hidden] to [R, hidden]: the mean of all."""
         first, *others = torch.split(x, self._hidden, dim=1)
         pairs = zip(self.end, others, strict=True)
-        streams = [first, *(_like(project(other), first) for project, other in pairs)]
-        return torch.stack(streams).mean(0)
+        streams = self._alike(first, [project(other) for project, other in pairs])
+        return streams.mean(1) if self._kernels is None else self._kernels.average(streams)
+
+    def _alike(self, first: Tensor, others: list[Tensor]) -> Tensor:
+        """Rows [T, hidden] each, with the root mean square of the first ones: [T, streams,
+        hidden]."""
+        if self._kernels is None:
+            return torch.stack([first, *(_like(other, first) for other in others)], dim=1)
+        streams = first.new_empty((len(first), 1 + len(others), self._hidden))
+        streams[:, 0].copy_(first)
+        for number, other in enumerate(others, start=1):
+            self._kernels.liken(other, first, _LEAST_SQUARE, streams[:, number])
+        return streams
+
+
+def kernels(decoder: spec.Decoder, context: BuildContext) -> CpuStreams | None:
+    """Those of the streams of such a decoder; None if there are none."""
+    if decoder.altup is None or CpuStreams.refuses(context.dtype, context.device) is not None:
+        return None
+    settings = decoder.altup
+    return CpuStreams(settings.num_streams, settings.active, decoder.hidden, context.dtype)
 
 
 def _like(x: Tensor, other: Tensor) -> Tensor:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
+from baton_worker.kernels.cpu.embedding import listed
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
 from baton_worker.layers.forward_context import ForwardContext
@@ -36,8 +37,7 @@ class LayerEmbeddings(nn.Module):
     def forward(self, x: Tensor, tokens: Tensor) -> Tensor:
         """First hidden states [T, hidden] of tokens int64 [T] to [T, layers, width]."""
         table, projected, both = self._factors
-        listed = (tokens >= 0) & (tokens < self._vocab)
-        embedding = self.table(tokens.where(listed, 0)) * table
+        embedding = self.table(listed(tokens, self._vocab)) * table
         shape = (len(tokens), self._layers, -1)
         mixed = self.norm((self.project(x) * projected).view(shape))
         out: Tensor = (mixed + embedding.view(shape)) * both

@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from baton_worker import spec
+from baton_worker.kernels.altup.sparse_gate import sparse_gate
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.linear import GatedLinear, Linear
@@ -21,7 +22,7 @@ class SparseGlu(Bare):
 
     def __init__(self, settings: spec.SparseGlu, hidden: int, context: BuildContext) -> None:
         super().__init__()
-        self._activation = activation(settings.activation)
+        self._activation, self._name = activation(settings.activation), settings.activation
         deviations = NormalDist().inv_cdf(settings.sparsity)
         self._deviations = torch.tensor(deviations, dtype=context.dtype).item()
         self.add_up: Callable[[Tensor], Tensor] = lambda sums: sums
@@ -37,6 +38,13 @@ class SparseGlu(Bare):
         return out
 
     def _gated(self, gate: Tensor, up: Tensor) -> Tensor:
+        if self.num_parts == 1:
+            gated = sparse_gate(self._name, self._deviations, gate, up)
+            if gated is not None:
+                return gated
+        return self._twin(gate, up)
+
+    def _twin(self, gate: Tensor, up: Tensor) -> Tensor:
         mean = self._mean(gate)
         deviation = self._mean((gate - mean).square()).sqrt()
         return self._activation(F.relu(gate - (mean + deviation * self._deviations))) * up

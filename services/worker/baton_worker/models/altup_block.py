@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 
-import torch
 from torch import Tensor, nn
 
 from baton_worker import spec
@@ -46,8 +45,7 @@ class AltUpBlock(Bare):
         activated = self._layer(predicted[:, self._settings.active], step, pages)
         corrected = self.update.correct(predicted, activated)
         more = self._own_embedding(corrected[:, self._settings.active], step)
-        out = torch.cat((corrected[:, :1], corrected[:, 1:] + more[:, None]), dim=1)
-        return out.flatten(1)
+        return self.update.extend(corrected, more).flatten(1)
 
     def _layer(self, x: Tensor, step: ForwardContext, pages: Tensor) -> Tensor:
         normed = self.mixer_norm(x)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from itertools import product
 
 import pytest
 import torch
@@ -64,3 +65,27 @@ def test_has_the_bits_of_torch() -> None:
                 found = run(x, y, weight)
             assert torch.equal(found, wanted), (name, dtype)
             assert mode.repeated == (name in REPEATED), (name, dtype)
+
+
+@pytest.mark.skipif(library("elementwise") is None, reason="no C++ compiler here")
+def test_copies_rows() -> None:
+    generator = torch.Generator().manual_seed(0)
+    wide = torch.randn(7, 4, 3, 40, generator=generator)
+    sources = {
+        "columns": wide[:, 0, 0, 3:36],
+        "heads": wide[:, 1:, 1, :20],
+        "planes": wide.transpose(1, 2)[..., 5:9],
+        "one of all": wide[:1, :, 2, :8].expand(7, 4, 8),
+        "single values": wide[..., 7:8],
+    }
+    for name, source in sources.items():
+        for dtype, to_dtype in product((torch.float32, torch.bfloat16), repeat=2):
+            x = source.to(dtype)
+            target = torch.zeros(*x.shape[:-1], x.shape[-1] + 3, dtype=to_dtype)
+            to = target[..., 1:-2]
+            assert repeat("copy_", (to, x), {}, to, 7), name
+            assert torch.equal(to, x.to(to_dtype)) and not target[..., -2:].any()
+            made = torch.empty_like(x)
+            assert repeat("clone", (x,), {}, made, 7) and torch.equal(made, x)
+    for x in (wide.half()[:, 0, 0], wide.flatten(1).T[:7], wide[:6, 0, 0]):
+        assert not repeat("copy_", (torch.zeros(x.shape), x), {}, torch.zeros(x.shape), 7)

@@ -62,8 +62,51 @@ void choose(int64_t which, const void* a, int64_t a_step, int64_t rows, int64_t 
         run([](Vec x, Vec z) { return div(x, z); });
 }
 
+constexpr int64_t kWorthCopies = 1 << 17;  // bytes: some ten microseconds
+
+// Mirrored in elementwise.py. Numbers of each of two axes, then of neighbours; steps in elements.
+struct Copy {
+    int64_t outer, middle, width;
+    int64_t row, outer_step, middle_step;        // of what is read
+    int64_t to_row, to_outer_step, to_middle_step;
+    int64_t bytes, to_bytes;  // of an element; if they differ, one is float and one is bfloat16
+};
+
+template <class T, class To>
+void convert(const T* from, int64_t count, To* to) {
+    for (int64_t i = 0; i < count; i += kWidth) {
+        const int some = static_cast<int>(std::min<int64_t>(kWidth, count - i));
+        store_some(to + i, load_some(from + i, some), some);
+    }
+}
+
+void copy_row(const Copy& how, const char* from, char* to) {
+    for (int64_t i = 0; i < how.outer; i++) {
+        for (int64_t j = 0; j < how.middle; j++) {
+            const char* a = from + (i * how.outer_step + j * how.middle_step) * how.bytes;
+            char* b = to + (i * how.to_outer_step + j * how.to_middle_step) * how.to_bytes;
+            if (how.bytes == how.to_bytes)
+                std::memcpy(b, a, static_cast<std::size_t>(how.width * how.bytes));
+            else if (how.bytes == 4)
+                convert(reinterpret_cast<const float*>(a), how.width, reinterpret_cast<Bf16*>(b));
+            else
+                convert(reinterpret_cast<const Bf16*>(a), how.width, reinterpret_cast<float*>(b));
+        }
+    }
+}
+
 }  // namespace
 }  // namespace baton
+
+// Rows of numbers to another place, which they do not share.
+extern "C" void baton_copy(const baton::Copy* how, const char* from, int64_t rows, char* to) {
+    const int64_t bytes = rows * how->outer * how->middle * how->width * how->to_bytes;
+    baton::share(bytes >= baton::kWorthCopies, rows, [&](int64_t begin, int64_t end) {
+        for (int64_t row = begin; row < end; row++)
+            baton::copy_row(*how, from + row * how->row * how->bytes,
+                            to + row * how->to_row * how->to_bytes);
+    });
+}
 
 // y = a op b of `bytes` per value, 2 is bfloat16 and 4 is float. a [rows, columns] with `a_step`
 // between rows; y [rows, columns], which may be a; b of any steps, or null: then the number whose bits

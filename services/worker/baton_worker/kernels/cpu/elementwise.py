@@ -1,7 +1,8 @@
-"""Exact arithmetic of torch as calls of a kernel in C++, for steps that are recorded."""
+"""Exact arithmetic and copies of torch as calls of a kernel in C++, for steps that are recorded."""
 
 from __future__ import annotations
 
+import ctypes
 import struct
 from collections.abc import Mapping, Sequence
 from functools import cache
@@ -11,10 +12,12 @@ import torch
 from torch import Tensor
 
 from baton_worker.kernels.cpu import library
-from baton_worker.kernels.cpu.call_recorder import Kernel
+from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 
 _NUMBERS = {"add": 0, "sub": 1, "mul": 2, "mul_": 2, "div": 3}
 """As `elementwise.cpp` numbers them."""
+_COPIES = frozenset(("clone", "copy_", "_to_copy"))
+"""Operators that copy rows."""
 _DTYPES = (torch.float32, torch.bfloat16)
 
 
@@ -33,6 +36,8 @@ def repeat(
     """Compute `out`, which an operator of torch has made of `args`, with the kernel, bit by bit the
     same; while calls are recorded, that is a call with this number of rows. False if it cannot:
     another operator, or operands that are not a number or of such rows, each by itself."""
+    if name in _COPIES:
+        return _copies(name, args, kwargs, out, rows)
     if name not in _NUMBERS or kwargs or out.ndim < 2 or len(out) != rows:
         return False
     first, second = args
@@ -70,6 +75,55 @@ def _operand(x: Any, out: Tensor) -> _Operand | None:
     if x.shape == (len(out), 1):
         return _Operand(x, x.stride(0), 0)
     return None
+
+
+class _Copy(ctypes.Structure):
+    """`baton::Copy` of elementwise.cpp."""
+
+    _fields_ = tuple(
+        (name, ctypes.c_int64)
+        for name in (
+            *("outer", "middle", "width", "row", "outer_step", "middle_step"),
+            *("to_row", "to_outer_step", "to_middle_step", "bytes", "to_bytes"),
+        )
+    )
+
+
+def _copies(
+    name: str, args: Sequence[Any], kwargs: Mapping[str, Any], out: Tensor, rows: int
+) -> bool:
+    """`repeat` of an operator that copies rows."""
+    if out.ndim < 2 or len(out) != rows or not out.numel() or out.device.type != "cpu":
+        return False
+    source = args[1] if name == "copy_" else args[0]
+    x = source.expand(out.shape)
+    if not _fits(x, out) or (run := _copy_kernel()) is None:
+        return False
+    run(_how(x, out), x, rows, out)
+    return True
+
+
+def _how(x: Tensor, to: Tensor) -> int:
+    """Address of the structure of a copy."""
+    outer, middle = [*to.shape[1:-1], 1, 1][:2]
+    (row, *ours), (to_row, *theirs) = ([*some.stride()[:-1], 0, 0][:3] for some in (x, to))
+    sizes = outer, middle, to.shape[-1]
+    return structure(_Copy, *sizes, row, *ours, to_row, *theirs, x.itemsize, to.itemsize)
+
+
+def _fits(x: Tensor, to: Tensor) -> bool:
+    """Whether rows of x can be copied to those of `to`: at most two axes of neighbours, of the same
+    dtype or of float32 and bfloat16."""
+    if x.shape != to.shape or x.ndim > 4 or x.device.type != "cpu":
+        return False
+    same = x.dtype is to.dtype or {x.dtype, to.dtype} == set(_DTYPES)
+    return same and all(each.shape[-1] == 1 or each.stride(-1) == 1 for each in (x, to))
+
+
+@cache
+def _copy_kernel() -> Kernel | None:
+    kernels = library("elementwise")
+    return None if kernels is None else Kernel(kernels.baton_copy, 4, tokens=2)
 
 
 @cache

@@ -1,4 +1,4 @@
-"""Lookup of embedding rows in C++. The twin is `F.embedding`."""
+"""Lookup of embedding rows in C++. The twins are `F.embedding` and `Tensor.where`."""
 
 from __future__ import annotations
 
@@ -30,3 +30,21 @@ def look_up(table: Tensor, numbers: Tensor) -> Tensor:
 def _kernel() -> Kernel | None:
     kernels = library("embedding")
     return None if kernels is None else Kernel(kernels.baton_look_up, 6, tokens=4)
+
+
+def listed(numbers: Tensor, size: int) -> Tensor:
+    """Numbers int64 [T]; 0 where a table of so many rows has no such row."""
+    kernel = _listed_kernel() if numbers.device.type == "cpu" else None
+    if kernel is None:
+        return numbers.where((numbers >= 0) & (numbers < size), 0)
+    assert numbers.dtype is torch.int64 and numbers.ndim == 1
+    numbers = numbers.contiguous()
+    out = torch.empty_like(numbers)
+    kernel(numbers, size, len(numbers), out)
+    return out
+
+
+@cache
+def _listed_kernel() -> Kernel | None:
+    kernels = library("embedding")
+    return None if kernels is None else Kernel(kernels.baton_listed, 4, tokens=2)
