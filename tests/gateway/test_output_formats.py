@@ -72,7 +72,9 @@ def test_a_demanded_call_that_is_cut_off_leaves_no_piece_of_itself_as_content() 
             pieces = parser.feed("hm</think>\n") + parser.feed(call[:cut], last=True)
             assert pieces[0] == Reasoning("hm") and not parser.thinking
             text = "".join(piece.text for piece in pieces if isinstance(piece, Content))
-            assert text.strip() == (call[:cut].strip() if choice == "auto" and cut < len(call) else "")
+            assert text.strip() == (
+                call[:cut].strip() if choice == "auto" and cut < len(call) else ""
+            )
 
 
 def test_a_constrained_answer_thinks_first_where_thinking_is_between_tags() -> None:

@@ -9,6 +9,9 @@ from hashlib import sha256
 from pathlib import Path
 from typing import Any
 
+import msgspec
+
+from baton.checkpoint.gguf_projector import read_projector
 from baton.checkpoint.hub import CONFIGS
 from baton.checkpoint.json_file import read_json, readable_fields
 from baton.checkpoint.part_folders import part_configs, vision_folder
@@ -216,15 +219,28 @@ class Model:
 def read_model(path: Path, name: str, kwargs: ProcessorKwargs = _NONE) -> Model:
     """The model at `path`, a folder with config.json or a GGUF file. Raises `ModelError`.
 
-    A GGUF file of a language model has no encoder: llama.cpp stores encoders in separate files,
-    whose names begin with "mmproj".
+    llama.cpp stores the encoder of a GGUF file beside it, see `gguf_projector`.
     """
     if path.is_file():
-        return Model(name, "GGUF")
+        return _read_gguf(path, name, kwargs)
     if not (path / CONFIGS[0]).is_file() and (path / CONFIGS[1]).is_file():
         return Model(name, "Mistral's format")  # Its images are not encoded.
     with readable_fields(f"the configs in {path}"):
         return _read_folder(path, name, kwargs)
+
+
+def _read_gguf(path: Path, name: str, kwargs: ProcessorKwargs) -> Model:
+    try:
+        projector = read_projector(path)
+    except ModelError as error:
+        return Model(name, "GGUF", ("image",), troubles={"image": error.message})
+    if projector is None:
+        return Model(name, "GGUF")
+    config = {**projector.config, "text_config": {"hidden_size": projector.width}}
+    model = _with_images(Model(name, projector.architecture), path, config, kwargs)
+    digest = sha256(f"{path.name}\0{projector.path.name}\0".encode())
+    digest.update(msgspec.json.encode((config, projector.image_processor), order="sorted"))
+    return replace(model, identity=digest.digest())
 
 
 def _read_folder(path: Path, name: str, kwargs: ProcessorKwargs) -> Model:
@@ -418,6 +434,8 @@ def _identity(path: Path) -> bytes:
 
 def _processing(path: Path, name: str) -> Mapping[str, Any]:
     """Image processor settings of a checkpoint."""
+    if path.is_file() and (projector := read_projector(path)) is not None:
+        return projector.image_processor
     folder = vision_folder(path)
     for file in _FILES:
         if (folder / file).is_file():

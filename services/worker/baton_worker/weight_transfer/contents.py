@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from hashlib import sha256
 from pathlib import Path
 
+from baton.checkpoint.gguf_projector import read_projector
 from baton.errors import ModelError
 from baton.protocol import WeightSource
 
@@ -58,7 +59,7 @@ def check(source: WeightSource) -> None:
 def _files(path: Path) -> tuple[list[Path], bool]:
     """The files of weights at a path, and whether they are a whole checkpoint."""
     if path.is_file() and path.suffix == ".gguf":
-        return [path], True
+        return [path, *_encoder(path)], True
     if path.is_file() and path.suffix == ".safetensors":
         return [path], False
     if not path.is_dir():
@@ -70,3 +71,12 @@ def _files(path: Path) -> tuple[list[Path], bool]:
         raise ModelError(f"{path} has no config.json and .safetensors files.")
     configs = [path / name for name in (*_CONFIGS, "model.safetensors.index.json")]
     return [*files, *(file for file in configs if file.is_file())], True
+
+
+def _encoder(path: Path) -> list[Path]:
+    """The file of the encoder that is loaded with a GGUF file, if any."""
+    try:
+        projector = read_projector(path)
+    except ModelError:  # `open_gguf` says why, and loads the language model alone.
+        return []
+    return [] if projector is None else [projector.path]

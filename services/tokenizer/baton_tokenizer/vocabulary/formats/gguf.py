@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from baton.checkpoint.gguf_header import read_metadata, split_parts
+from baton.checkpoint.gguf_projector import read_projector
 from baton.errors import ModelError
 from baton_tokenizer.vocabulary.post_processor import Token, bert_frame, frame
 from baton_tokenizer.vocabulary.pretokenizers import byte_level, cut, pre_tokenizer
@@ -114,12 +115,24 @@ def read_gguf(path: Path) -> Source:
     special_tokens = {
         role: data.token(key) for key, role in {**roles, "cls": "cls", "mask": "mask"}.items()
     }
+    places = _placeholder_ids(path)
     return Source(
         spec=spec,
         templates=data.templates(),
         named={f"{role}_token": token[0] for role, token in special_tokens.items() if token},
         eos_ids=_eos_ids(data, ends),
+        media_ids=tuple(places.values()),
+        placeholder_ids=places,
     )
+
+
+def _placeholder_ids(path: Path) -> dict[str, int]:
+    """The image token of a model that sees with the encoder beside it."""
+    try:
+        projector = read_projector(path)
+    except ModelError:  # The worker serves texts alone, and says why.
+        return {}
+    return {} if projector is None else {"image": projector.config["image_token_id"]}
 
 
 def _kind(kind: str) -> Callable[[Metadata, list[str], list[int]], dict[str, Any]]:

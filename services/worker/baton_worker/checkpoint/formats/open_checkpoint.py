@@ -30,9 +30,9 @@ def _reader(path: Path) -> Checkpoint:
         folders = (RankShardedFolder, MistralFolder)
         return next((kind for kind in folders if kind.fits(path)), SafetensorsFolder)(path)
     if path.is_file() and path.suffix == ".gguf":
-        from baton_worker.checkpoint.gguf.file import GgufFile
+        from baton_worker.checkpoint.gguf.multimodal_file import open_gguf
 
-        return GgufFile(path)
+        return open_gguf(path)
     if not path.exists():
         raise ModelError(f"{path} does not exist.")
     raise ModelError(

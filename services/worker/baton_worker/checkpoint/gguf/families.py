@@ -365,7 +365,7 @@ FAMILIES: dict[str, Family] = {
 REFUSED: dict[str, str] = {
     "clip": (
         "is an encoder of images or sounds (mmproj) without a language model: serve the GGUF file "
-        "of the language model for texts, or the safetensors checkpoint of the whole model"
+        "of the language model, with this file beside it"
     ),
     "mimo2": "leaves out what values are multiplied by: use the safetensors checkpoint",
     "nomic-bert-moe": "is served from the safetensors checkpoint only",

@@ -1,0 +1,121 @@
+"""Tensor names of encoders in GGUF files, and those of Hugging Face checkpoints."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from types import MappingProxyType
+from typing import NamedTuple
+
+_VIT = {
+    "v.patch_embd": "embeddings.patch_embedding",
+    "v.position_embd": "embeddings.position_embedding",
+    "v.post_ln": "post_layernorm",
+    "v.blk.{}.attn_q": "encoder.layers.{}.self_attn.q_proj",
+    "v.blk.{}.attn_k": "encoder.layers.{}.self_attn.k_proj",
+    "v.blk.{}.attn_v": "encoder.layers.{}.self_attn.v_proj",
+    "v.blk.{}.attn_out": "encoder.layers.{}.self_attn.out_proj",
+    "v.blk.{}.ln1": "encoder.layers.{}.layer_norm1",
+    "v.blk.{}.ln2": "encoder.layers.{}.layer_norm2",
+    "v.blk.{}.ffn_up": "encoder.layers.{}.mlp.fc1",
+    "v.blk.{}.ffn_down": "encoder.layers.{}.mlp.fc2",
+}
+_PIXTRAL = {
+    "v.patch_embd": "patch_conv",
+    "v.pre_ln": "ln_pre",
+    "v.blk.{}.attn_q": "transformer.layers.{}.attention.q_proj",
+    "v.blk.{}.attn_k": "transformer.layers.{}.attention.k_proj",
+    "v.blk.{}.attn_v": "transformer.layers.{}.attention.v_proj",
+    "v.blk.{}.attn_out": "transformer.layers.{}.attention.o_proj",
+    "v.blk.{}.ln1": "transformer.layers.{}.attention_norm",
+    "v.blk.{}.ln2": "transformer.layers.{}.ffn_norm",
+    "v.blk.{}.ffn_gate": "transformer.layers.{}.feed_forward.gate_proj",
+    "v.blk.{}.ffn_up": "transformer.layers.{}.feed_forward.up_proj",
+    "v.blk.{}.ffn_down": "transformer.layers.{}.feed_forward.down_proj",
+}
+_QWEN = {
+    "v.patch_embd": "patch_embed.proj",
+    "v.position_embd": "pos_embed",
+    "v.blk.{}.attn_qkv": "blocks.{}.attn.qkv",
+    "v.blk.{}.attn_q": "blocks.{}.attn.query",
+    "v.blk.{}.attn_k": "blocks.{}.attn.key",
+    "v.blk.{}.attn_v": "blocks.{}.attn.value",
+    "v.blk.{}.attn_out": "blocks.{}.attn.proj",
+    "v.blk.{}.ln1": "blocks.{}.norm1",
+    "v.blk.{}.ln2": "blocks.{}.norm2",
+}
+_MERGER = {"v.post_ln": "merger.ln_q", "mm.0": "merger.mlp.0", "mm.2": "merger.mlp.2"}
+
+
+def _under(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
+    return {stored: f"{prefix}.{name}" for stored, name in names.items()}
+
+
+class ProjectorNames(NamedTuple):
+    """The tensors of one kind of projector."""
+
+    modules: Mapping[str, str]
+    """GGUF to Hugging Face modules; `{}` is the number of a layer."""
+    permuted: bool = False
+    """Rows of query and key are interleaved."""
+    plus_one: frozenset[str] = frozenset()
+    """Norms that are stored as the factor 1 + w."""
+    bare: Mapping[str, str] = MappingProxyType({})
+    """GGUF tensors to Hugging Face ones without a suffix."""
+
+
+PROJECTOR_NAMES = {
+    "gemma3": ProjectorNames(
+        _under("vision_tower", _VIT)
+        | {"mm.soft_emb_norm": "multi_modal_projector.mm_soft_emb_norm"},
+        plus_one=frozenset({"mm.soft_emb_norm.weight"}),
+        bare={
+            "mm.input_projection.weight": "multi_modal_projector.mm_input_projection_weight",
+        },
+    ),
+    "idefics3": ProjectorNames(
+        _under("vision_model", _VIT) | {"mm.model.fc": "connector.modality_projection.proj"}
+    ),
+    "pixtral": ProjectorNames(
+        {
+            **_under("vision_tower", _PIXTRAL),
+            "mm.input_norm": "multi_modal_projector.norm",
+            "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer",
+            "mm.1": "multi_modal_projector.linear_1",
+            "mm.2": "multi_modal_projector.linear_2",
+        },
+        permuted=True,
+    ),
+    "qwen2vl_merger": ProjectorNames(
+        _under(
+            "visual",
+            _QWEN
+            | _MERGER
+            | {"v.blk.{}.ffn_up": "blocks.{}.mlp.fc1", "v.blk.{}.ffn_down": "blocks.{}.mlp.fc2"},
+        )
+    ),
+    "qwen2.5vl_merger": ProjectorNames(
+        _under(
+            "visual",
+            _QWEN
+            | _MERGER
+            | {f"v.blk.{{}}.ffn_{p}": f"blocks.{{}}.mlp.{p}_proj" for p in ("gate", "up", "down")},
+        )
+    ),
+    "qwen3vl_merger": ProjectorNames(
+        _under(
+            "visual",
+            _QWEN
+            | {
+                "v.blk.{}.ffn_up": "blocks.{}.mlp.linear_fc1",
+                "v.blk.{}.ffn_down": "blocks.{}.mlp.linear_fc2",
+                "v.post_ln": "merger.norm",
+                "mm.0": "merger.linear_fc1",
+                "mm.2": "merger.linear_fc2",
+                "v.deepstack.{}.norm": "deepstack_merger_list.{}.norm",
+                "v.deepstack.{}.fc1": "deepstack_merger_list.{}.linear_fc1",
+                "v.deepstack.{}.fc2": "deepstack_merger_list.{}.linear_fc2",
+            },
+        )
+    ),
+}
+"""By `clip.projector_type`."""

@@ -1,0 +1,333 @@
+"""Encoders of images beside GGUF files: their settings under the names of Hugging Face's files.
+
+llama.cpp keeps the encoder of a model that sees in a GGUF file of its own, whose name has "mmproj"
+in it. A row of `PROJECTORS` says for a `clip.projector_type` which architecture the two files are
+together, and what its config.json and preprocessor_config.json would say. Constants that files lack
+are those of the published checkpoints.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from baton.checkpoint.gguf_header import Head, read_head, read_metadata
+from baton.errors import ModelError
+
+Fields = dict[str, Any]
+_PATTERN = "*mmproj*.gguf"
+_KINDS = ("clip.projector_type", "clip.vision.projector_type")
+_APART = "Serve the GGUF file from a folder without it for texts alone"
+
+
+class Encoder:
+    """Metadata and tensor table of an encoder's file."""
+
+    def __init__(self, head: Head) -> None:
+        self._metadata = head.metadata
+        self._shapes = {tensor.name: tensor.shape for tensor in head.tensors}
+
+    @property
+    def kind(self) -> str:
+        """The type of its projector; empty if the file holds no encoder of images."""
+        return next((str(self._metadata[key]) for key in _KINDS if self._metadata.get(key)), "")
+
+    def of(self, key: str, default: Any = None) -> Any:
+        """The field `clip.vision.<key>`. Raises `ModelError` if it is missing without default."""
+        value = self._metadata.get(f"clip.vision.{key}", default)
+        if value is None:
+            raise ModelError(f"the file lacks clip.vision.{key}")
+        return value
+
+    def flag(self, key: str) -> bool:
+        """The field `clip.<key>`."""
+        return bool(self._metadata.get(f"clip.{key}", False))
+
+    def has(self, tensor: str) -> bool:
+        """Whether the file holds a tensor."""
+        return tensor in self._shapes
+
+    def rows(self, tensor: str) -> int:
+        """Outermost dimension of a tensor. Raises `ModelError` without it."""
+        if tensor not in self._shapes:
+            raise ModelError(f"the file lacks the tensor {tensor}")
+        return self._shapes[tensor][0]
+
+    @property
+    def swapped(self) -> bool:
+        """Whether up- and down-projections have one another's names, as in older files."""
+        return self.rows("v.blk.0.ffn_down.weight") != int(self.of("embedding_length"))
+
+    @property
+    def feed_forward(self) -> int:
+        """Width of the feed-forward layers; the metadata of some families has another number."""
+        return self.rows(f"v.blk.0.ffn_{'down' if self.swapped else 'up'}.weight")
+
+
+class ProjectorKind(NamedTuple):
+    """One `clip.projector_type`."""
+
+    architecture: Callable[[Encoder, str], str]
+    """Hugging Face name of the whole model, given the architecture of its language model."""
+    config: Callable[[Encoder], Fields]
+    """Fields of config.json beside those of the language model."""
+    images: Callable[[Encoder], Fields]
+    """Fields of preprocessor_config.json beside colours."""
+    texts: Mapping[str, str]
+    """Architectures of language models that it goes with, and their Hugging Face model types."""
+    tokens: tuple[str, ...]
+    """Texts of the token whose embedding is replaced; the first one of the vocabulary is it."""
+
+
+@dataclass(frozen=True)
+class Projector:
+    """The encoder beside a GGUF file, under Hugging Face names."""
+
+    path: Path
+    kind: str
+    """`clip.projector_type`."""
+    architecture: str
+    text_type: str
+    """Hugging Face model type of the language model."""
+    width: int
+    """Size of an embedding."""
+    config: Fields = field(default_factory=dict)
+    """Fields of config.json, without `text_config`."""
+    image_processor: Fields = field(default_factory=dict)
+    """preprocessor_config.json."""
+
+
+def projector_file(path: Path) -> Path | None:
+    """The file with the encoder of the model in a GGUF file, beside it; None without one. Raises
+    `ModelError` with half a sentence if there are several."""
+    if path.suffix != ".gguf" or not path.is_file():
+        return None
+    files = sorted(set(path.parent.glob(_PATTERN)) - {path})
+    if len(files) > 1:
+        names = ", ".join(file.name for file in files)
+        raise ModelError(f"several encoders are beside it ({names}): keep one")
+    return files[0] if files else None
+
+
+def read_projector(path: Path) -> Projector | None:
+    """The encoder beside a GGUF file; None without one.
+
+    Raises:
+        ModelError: half a sentence that says why it cannot be used.
+    """
+    file = projector_file(path)
+    if file is None:
+        return None
+    encoder = Encoder(read_head(file))
+    if encoder.kind not in PROJECTORS:
+        named = encoder.kind or "without images"
+        raise ModelError(
+            f"{file.name} is of the kind {named}, known are {', '.join(PROJECTORS)}. {_APART}"
+        )
+    row, text = PROJECTORS[encoder.kind], read_metadata(path)
+    kind = str(text.get("general.architecture"))
+    if kind not in row.texts or encoder.of("projection_dim") != text.get(
+        f"{kind}.embedding_length"
+    ):
+        raise ModelError(f"{file.name} is the encoder of another model than {path.name}. {_APART}")
+    config = row.config(encoder) | {"image_token_id": _image_token(row, text, file)}
+    colors = {f"image_{part}": encoder.of(f"image_{part}") for part in ("mean", "std")}
+    return Projector(
+        file,
+        encoder.kind,
+        row.architecture(encoder, kind),
+        row.texts[kind],
+        encoder.of("projection_dim"),
+        config,
+        row.images(encoder) | colors,
+    )
+
+
+def _image_token(row: ProjectorKind, text: Mapping[str, Any], file: Path) -> int:
+    tokens = {token: number for number, token in enumerate(text.get("tokenizer.ggml.tokens") or ())}
+    found = next((tokens[token] for token in row.tokens if token in tokens), None)
+    if found is None:
+        raise ModelError(f"its vocabulary has no {row.tokens[0]}, which {file.name} wants")
+    return found
+
+
+def _stack(encoder: Encoder, **names: str) -> Fields:
+    """Sizes of the encoder; `names` replace those of most configs."""
+    sizes = {
+        "hidden_size": encoder.of("embedding_length"),
+        "intermediate_size": encoder.feed_forward,
+        "num_hidden_layers": encoder.of("block_count"),
+        "num_attention_heads": encoder.of("attention.head_count"),
+    }
+    fields = {names.get(name, name): value for name, value in sizes.items()}
+    return fields | {"image_size": encoder.of("image_size"), "patch_size": encoder.of("patch_size")}
+
+
+def _siglip(encoder: Encoder, model_type: str) -> Fields:
+    return _stack(encoder) | {
+        "model_type": model_type,
+        "layer_norm_eps": encoder.of("attention.layer_norm_epsilon"),
+        "hidden_act": "gelu_pytorch_tanh",
+    }
+
+
+def _gemma3(encoder: Encoder) -> Fields:
+    side = encoder.of("image_size") // encoder.of("patch_size")
+    tokens = (side // encoder.of("projector.scale_factor", 4)) ** 2
+    vision = _siglip(encoder, "siglip_vision_model")
+    return {"vision_config": vision, "mm_tokens_per_image": tokens}
+
+
+def _gemma3_images(encoder: Encoder) -> Fields:
+    side = encoder.of("image_size")
+    return {
+        "image_processor_type": "Gemma3ImageProcessor",
+        "size": {"height": side, "width": side},
+        "resample": 2,
+    }
+
+
+def _idefics3(encoder: Encoder) -> Fields:
+    vision = _siglip(encoder, "smolvlm_vision")
+    return {"vision_config": vision, "scale_factor": encoder.of("projector.scale_factor", 2)}
+
+
+def _idefics3_images(encoder: Encoder) -> Fields:
+    tile = encoder.of("image_size")
+    return {
+        "image_processor_type": "SmolVLMImageProcessor",
+        "size": {"longest_edge": encoder.of("preproc_image_size", 4 * tile)},
+        "max_image_size": {"longest_edge": tile},
+        "do_image_splitting": True,
+        "resample": 1,
+    }
+
+
+def _pixtral(encoder: Encoder) -> Fields:
+    vision = _stack(encoder) | {
+        "model_type": "pixtral",
+        "hidden_act": "silu" if encoder.flag("use_silu") else "gelu",
+        "rope_theta": 10_000.0,
+        "head_dim": encoder.of("embedding_length") // encoder.of("attention.head_count"),
+    }
+    fields = {"vision_config": vision, "vision_feature_layer": -1}
+    if _merges(encoder):
+        return fields | {"spatial_merge_size": encoder.of("spatial_merge_size", 2)}
+    return fields | {"vision_feature_select_strategy": "full"}
+
+
+def _merges(encoder: Encoder) -> bool:
+    return encoder.has("mm.patch_merger.weight")
+
+
+def _mistral(encoder: Encoder, text: str) -> str:
+    return f"{'Mistral3' if _merges(encoder) else 'Pixtral'}ForConditionalGeneration"
+
+
+def _pixtral_images(encoder: Encoder) -> Fields:
+    merge = encoder.of("spatial_merge_size", 2) if _merges(encoder) else 1
+    return {
+        "image_processor_type": "PixtralImageProcessor",
+        "size": {"longest_edge": encoder.of("image_size")},
+        "patch_size": encoder.of("patch_size") * merge,
+        "resample": 3,
+    }
+
+
+def _qwen(encoder: Encoder, **names: str) -> Fields:
+    counts = {"num_hidden_layers": "depth", "num_attention_heads": "num_heads"}
+    return _stack(encoder, **counts, **names) | {
+        "spatial_merge_size": encoder.of("spatial_merge_size", 2),
+        "temporal_patch_size": 2,
+    }
+
+
+def _qwen2_vl(encoder: Encoder) -> Fields:
+    vision = _qwen(encoder, hidden_size="embed_dim")
+    ratio = vision.pop("intermediate_size") / vision["embed_dim"]
+    return {"vision_config": vision | {"mlp_ratio": ratio, "hidden_act": "quick_gelu"}}
+
+
+def _qwen2_5_vl(encoder: Encoder) -> Fields:
+    every = encoder.of("n_wa_pattern")
+    vision = _qwen(encoder) | {
+        "hidden_act": "silu",
+        "window_size": encoder.of("window_size", 112),
+        "fullatt_block_indexes": list(range(every - 1, encoder.of("block_count"), every)),
+        "tokens_per_second": 2,
+    }
+    return {"vision_config": vision}
+
+
+def _qwen3_vl(encoder: Encoder) -> Fields:
+    deep = encoder.of("is_deepstack_layers")
+    vision = _qwen(encoder) | {
+        "hidden_act": "gelu_pytorch_tanh",
+        "num_position_embeddings": encoder.rows("v.position_embd.weight"),
+        "deepstack_visual_indexes": [number for number, given in enumerate(deep) if given],
+    }
+    return {"vision_config": vision}
+
+
+def _areas(least: int, most: int) -> Callable[[Encoder], Fields]:
+    """Limits of an image's area in pixels, as published."""
+
+    def images(encoder: Encoder) -> Fields:
+        return {
+            "image_processor_type": "Qwen2VLImageProcessor",
+            "min_pixels": encoder.of("image_min_pixels", least),
+            "max_pixels": encoder.of("image_max_pixels", most),
+            "patch_size": encoder.of("patch_size"),
+            "merge_size": encoder.of("spatial_merge_size", 2),
+            "temporal_patch_size": 2,
+            "resample": 3,
+        }
+
+    return images
+
+
+def _named(architecture: str) -> Callable[[Encoder, str], str]:
+    return lambda encoder, text: f"{architecture}ForConditionalGeneration"
+
+
+def _qwen3(encoder: Encoder, text: str) -> str:
+    return f"{_QWEN3[text]}ForConditionalGeneration"
+
+
+_LLAMAS = {"llama": "llama", "mistral3": "mistral", "qwen3": "qwen3"}
+_QWEN3 = {"qwen3vl": "Qwen3VL", "qwen35": "Qwen3_5"}
+_PAD = ("<|image_pad|>",)
+_QWEN2_AREAS = _areas(56 * 56, 28 * 28 * 16_384)
+PROJECTORS = {
+    "gemma3": ProjectorKind(
+        _named("Gemma3"),
+        _gemma3,
+        _gemma3_images,
+        {"gemma3": "gemma3_text"},
+        # Converters cut the vocabulary before its image token; nothing writes the last unused one.
+        ("<image_soft_token>", *(f"<unused{number}>" for number in range(6241, 0, -1))),
+    ),
+    "idefics3": ProjectorKind(
+        _named("SmolVLM"), _idefics3, _idefics3_images, {"llama": "llama"}, ("<image>",)
+    ),
+    "pixtral": ProjectorKind(_mistral, _pixtral, _pixtral_images, _LLAMAS, ("[IMG]",)),
+    "qwen2vl_merger": ProjectorKind(
+        _named("Qwen2VL"), _qwen2_vl, _QWEN2_AREAS, {"qwen2vl": "qwen2_vl_text"}, _PAD
+    ),
+    "qwen2.5vl_merger": ProjectorKind(
+        _named("Qwen2_5_VL"), _qwen2_5_vl, _QWEN2_AREAS, {"qwen2vl": "qwen2_5_vl_text"}, _PAD
+    ),
+    "qwen3vl_merger": ProjectorKind(
+        _qwen3,
+        _qwen3_vl,
+        _areas(256 * 256, 4096 * 4096),
+        dict.fromkeys(_QWEN3, "qwen3_vl_text"),
+        _PAD,
+    ),
+}
+"""By `clip.projector_type`."""
+
+
+__all__ = ["PROJECTORS", "Encoder", "Projector", "projector_file", "read_projector"]

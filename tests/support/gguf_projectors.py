@@ -1,0 +1,291 @@
+"""A tiny model that sees as two GGUF files: what llama.cpp's convert_hf_to_gguf.py writes with and
+without --mmproj."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any, NamedTuple
+
+import gguf
+from gguf import GGMLQuantizationType as Type
+from safetensors.torch import load_file, save_file
+from torch import Tensor
+
+from tests.support.gguf_conversion import (
+    Step,
+    Tensors,
+    convert,
+    delta_nets,
+    interleave,
+    norms_plus_one,
+    permuted,
+    tiled_deltas,
+    write,
+)
+
+
+class Pair(NamedTuple):
+    """How one family is written."""
+
+    kind: str
+    """`clip.projector_type`."""
+    text: str
+    """Architecture of the language model."""
+    vision: Callable[[SimpleNamespace], dict[str, Any]]
+    """Fields of the encoder beyond the common ones."""
+    metadata: Callable[[SimpleNamespace], dict[str, Any]] = lambda c: {}
+    """Fields of the language model beyond the common ones."""
+    steps: tuple[Step, ...] = ()
+    """What happens to the tensors of the language model."""
+
+
+def _sections(c: SimpleNamespace) -> dict[str, Any]:
+    return {"rope.dimension_sections": [*c.rope_parameters.mrope_section, 0]}
+
+
+def _window(c: SimpleNamespace) -> dict[str, Any]:
+    return {"attention.sliding_window": c.sliding_window}
+
+
+def _delta(c: SimpleNamespace) -> dict[str, Any]:
+    width = c.linear_num_value_heads * c.linear_value_head_dim
+    return _sections(c) | {
+        "ssm.conv_kernel": c.linear_conv_kernel_dim,
+        "ssm.state_size": c.linear_key_head_dim,
+        "ssm.group_count": c.linear_num_key_heads,
+        "ssm.time_step_rank": c.linear_num_value_heads,
+        "ssm.inner_size": width,
+        "rope.dimension_count": c.head_dim,
+        "full_attention_interval": c.layer_types.index("full_attention") + 1,
+    }
+
+
+_SMOL = Pair(
+    "idefics3",
+    "llama",
+    lambda c: {"projector.scale_factor": c.scale_factor},
+    steps=(permuted,),
+)
+PAIRS = {
+    "gemma3": Pair(
+        "gemma3",
+        "gemma3",
+        lambda c: {"projector.scale_factor": 30 // 5 // int(c.mm_tokens_per_image**0.5)},
+        _window,
+        (norms_plus_one,),
+    ),
+    "idefics3": _SMOL,
+    "smolvlm": _SMOL,
+    "qwen2-vl": Pair("qwen2vl_merger", "qwen2vl", lambda c: {}, _sections),
+    "qwen2.5-vl": Pair(
+        "qwen2.5vl_merger",
+        "qwen2vl",
+        lambda c: {
+            "n_wa_pattern": c.vision_config.fullatt_block_indexes[0] + 1,
+            "window_size": c.vision_config.window_size,
+        },
+        _sections,
+    ),
+    "qwen3-vl": Pair(
+        "qwen3vl_merger",
+        "qwen3vl",
+        lambda c: {
+            "is_deepstack_layers": [
+                layer in c.vision_config.deepstack_visual_indexes
+                for layer in range(c.vision_config.depth)
+            ]
+        },
+        _sections,
+    ),
+    "qwen3.5": Pair(
+        "qwen3vl_merger",
+        "qwen35",
+        lambda c: {"is_deepstack_layers": [False] * c.vision_config.depth},
+        _delta,
+        (tiled_deltas, delta_nets),
+    ),
+    "pixtral": Pair("pixtral", "llama", lambda c: {}, steps=(permuted,)),
+    "mistral3": Pair(
+        "pixtral",
+        "llama",
+        lambda c: {"spatial_merge_size": c.spatial_merge_size},
+        steps=(permuted,),
+    ),
+}
+"""By the name of the tower in `tiny_towers.TOWERS`."""
+_TEXT = re.compile(r"^(model\.)?((language_model|text_model)\.)?(model\.)?")
+_ENCODER = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|connector)\.")
+
+
+def save_pair(
+    folder: Path, out: Path, name: str, tokens: dict[str, Any], kinds: dict[str, Type] | None = None
+) -> Path:
+    """Write the checkpoint of a folder, in whose tower are `kinds` of blocks; returns the language
+    model's file. `tokens` are metadata of the vocabulary."""
+    pair, config = PAIRS[name], _config(folder)
+    stored = load_file(folder / "model.safetensors")
+    encoder = {n: t for n, t in stored.items() if _ENCODER.search(n)}
+    texts = {_text_name(n): t.contiguous() for n, t in stored.items() if n not in encoder}
+    out.mkdir(exist_ok=True)
+    text_folder = out / "text"
+    text_folder.mkdir(exist_ok=True)
+    fields = json.loads((folder / "config.json").read_text())["text_config"]
+    (text_folder / "config.json").write_text(json.dumps(fields))
+    if "model.embed_tokens.weight" not in texts:  # Shared with the head, under whose name it is.
+        texts["model.embed_tokens.weight"] = texts.pop("lm_head.weight")
+    save_file(texts, text_folder / "model.safetensors")
+    metadata = pair.metadata(_config(text_folder)) | tokens
+    convert(text_folder, pair.text, metadata, steps=pair.steps).rename(out / "model.gguf")
+    _write_encoder(
+        out / "mmproj-model-f16.gguf", pair, config, encoder, kinds or {}, _images(folder)
+    )
+    return out / "model.gguf"
+
+
+def _text_name(name: str) -> str:
+    return "lm_head.weight" if "lm_head" in name else _TEXT.sub("model.", name)
+
+
+def _config(folder: Path) -> SimpleNamespace:
+    text = (folder / "config.json").read_text()
+    found: SimpleNamespace = json.loads(text, object_hook=lambda d: SimpleNamespace(**d))
+    return found
+
+
+def _write_encoder(
+    path: Path,
+    pair: Pair,
+    c: SimpleNamespace,
+    tensors: Tensors,
+    kinds: dict[str, Type],
+    images: dict[str, Any],
+) -> None:
+    file = gguf.GGUFWriter(path, "clip")
+    file.add_type(gguf.GGUFType.MMPROJ)
+    file.add_string("clip.projector_type", pair.kind)
+    file.add_bool("clip.has_vision_encoder", val=True)
+    for flag in ("gelu", "silu"):
+        if getattr(c.vision_config, "hidden_act", "") == flag:
+            file.add_bool(f"clip.use_{flag}", val=True)
+    for key, value in (_sizes(c) | images | pair.vision(c)).items():
+        file.add_key_value(f"clip.vision.{key}", value, *_types(value))
+    for stored, tensor in _renamed(pair.kind, c, tensors):
+        write(file, stored, tensor.float(), kinds, floats=False)
+    for part in ("header", "kv_data", "tensors"):
+        getattr(file, f"write_{part}_to_file")()
+    file.close()
+
+
+def _images(folder: Path) -> dict[str, Any]:
+    """Settings of its image processor; colours are CLIP's unless the file says otherwise."""
+    file = folder / "preprocessor_config.json"
+    given = json.loads(file.read_text()) if file.is_file() else {}
+    areas = {f"image_{n}": given[n] for n in ("min_pixels", "max_pixels") if n in given}
+    return areas | {
+        "image_mean": given.get("image_mean", [0.48145466, 0.4578275, 0.40821073]),
+        "image_std": given.get("image_std", [0.26862954, 0.26130258, 0.27577711]),
+    }
+
+
+def _types(value: Any) -> tuple[Any, ...]:
+    kinds = {bool: "BOOL", int: "UINT32", float: "FLOAT32"}
+    if isinstance(value, list):
+        inner = getattr(gguf.GGUFValueType, kinds[type(value[0])])
+        return gguf.GGUFValueType.ARRAY, inner
+    return (getattr(gguf.GGUFValueType, kinds[type(value)]),)
+
+
+def _sizes(c: SimpleNamespace) -> dict[str, Any]:
+    v = vars(c.vision_config)
+    wide = "embed_dim" in v
+    side = int(v.get("num_position_embeddings", 100) ** 0.5) * v["patch_size"]
+    return {
+        "projection_dim": c.text_config.hidden_size,
+        "image_size": v.get("image_size", side),
+        "patch_size": v["patch_size"],
+        "embedding_length": v["embed_dim" if wide else "hidden_size"],
+        "feed_forward_length": v["hidden_size" if wide else "intermediate_size"],
+        "block_count": v.get("depth", v.get("num_hidden_layers")),
+        "attention.head_count": v.get("num_heads", v.get("num_attention_heads")),
+        "attention.layer_norm_epsilon": float(v.get("layer_norm_eps", 1e-6)),
+    }
+
+
+def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
+    heads = _sizes(c)["attention.head_count"]
+    table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 16)
+    for name, tensor in _prepared(kind, c, tensors):
+        if kind == "pixtral" and re.search(r"\.[qk]_proj\.", name):
+            tensor = interleave(tensor, heads)
+        stored = table.get_name(name, try_suffixes=(".weight", ".bias"))
+        yield stored or name, tensor
+
+
+def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
+    """What the converter does to tensors before it names them."""
+    for name, tensor in tensors.items():
+        name = name.removeprefix("model.") if "visual." in name or kind != "idefics3" else name
+        if kind == "gemma3":
+            name = name.replace("_weight", ".weight")
+            name = re.sub(r"^vision_tower\.(?!vision_model)", "vision_tower.vision_model.", name)
+            tensor = tensor + 1 if "soft_emb_norm" in name else tensor
+        if name.endswith("patch_embed.proj.weight"):
+            yield "v.patch_embd.weight", tensor[:, :, 0]
+            yield "v.patch_embd.weight.1", tensor[:, :, 1]
+        elif ".qkv." in name and kind.startswith("qwen2"):
+            for part, rows in zip("qkv", tensor.chunk(3), strict=True):
+                yield name.replace("qkv", part), rows
+        else:
+            yield _merger(name, kind, c), tensor
+
+
+def _merger(name: str, kind: str, c: SimpleNamespace) -> str:
+    """Names of Qwen3-VL's mergers, which the converter writes itself."""
+    if kind != "qwen3vl_merger":
+        return name
+    if found := re.match(r"visual\.deepstack_merger_list\.(\d+)\.(?:linear_)?(\w+)\.(\w+)", name):
+        layer = c.vision_config.deepstack_visual_indexes[int(found[1])]
+        return f"v.deepstack.{layer}.{found[2]}.{found[3]}"
+    for part, stored in (("linear_fc1", "mm.0"), ("linear_fc2", "mm.2"), ("norm", "v.post_ln")):
+        if name.startswith(f"visual.merger.{part}."):
+            return f"{stored}.{name.rpartition('.')[2]}"
+    return name
+
+
+def plain_tokens(count: int, named: dict[str, int]) -> dict[str, Any]:
+    """Metadata of a vocabulary without merges; `named` are texts of ids."""
+    tokens = [f"t{number}" for number in range(count)]
+    for text, number in named.items():
+        tokens[number] = text
+    return {"tokenizer.ggml.tokens": tokens}
+
+
+def written_tokens(folder: Path, renamed: dict[str, str]) -> dict[str, Any]:
+    """Metadata of a folder's tokenizer and chat template, with other texts for some tokens."""
+    spec = json.loads((folder / "tokenizer.json").read_text())
+    settings = json.loads((folder / "tokenizer_config.json").read_text())
+    vocabulary, added = spec["model"]["vocab"], spec["added_tokens"]
+    found = {number: (token, 1) for token, number in vocabulary.items()}
+    found |= {token["id"]: (token["content"], 3) for token in added}
+    template = settings["chat_template"]
+    for old, new in renamed.items():
+        template = template.replace(old, new)
+    merges = [m if isinstance(m, str) else " ".join(m) for m in spec["model"]["merges"]]
+    return {
+        "tokenizer.ggml.model": "gpt2",
+        "tokenizer.ggml.pre": "gpt-2",
+        "tokenizer.ggml.tokens": [
+            renamed.get(found[n][0], found[n][0]) if n in found else f"[PAD{n}]"
+            for n in range(max(found) + 1)
+        ],
+        "tokenizer.ggml.token_type": [
+            found[n][1] if n in found else 5 for n in range(max(found) + 1)
+        ],
+        "tokenizer.ggml.merges": merges,
+        "tokenizer.ggml.bos_token_id": 0,
+        "tokenizer.chat_template": template,
+    }

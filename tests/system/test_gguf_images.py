@@ -1,0 +1,90 @@
+"""Images for GGUF files, through every service: the answers of the Hugging Face checkpoint."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.fakes.gateway_app import error_of
+from tests.fakes.whole_system import Whole, whole
+from tests.support import tiny_gemma3, tiny_grids
+from tests.support.gguf_projectors import save_pair, written_tokens
+from tests.support.tiny_dual_encoders import data_url, picture
+
+SETTINGS = {"block_size": 4, "max_num_batched_tokens": 14, "max_num_seqs": 3}
+PATH = "/v1/chat/completions"
+RED, BLUE = picture(40, 30, 1), picture(30, 50, 2)
+
+
+def talk(here: Whole, **fields: Any) -> dict[str, Any]:
+    images = [{"type": "image_url", "image_url": {"url": data_url(image)}} for image in (RED, BLUE)]
+    parts = [
+        {"type": "text", "text": "one "},
+        images[0],
+        {"type": "text", "text": " or "},
+        images[1],
+    ]
+    body = {"model": here.model, "messages": [{"role": "user", "content": parts}]}
+    return (
+        body | {"temperature": 0, "max_tokens": 10, "logprobs": True, "ignore_eos": True} | fields
+    )
+
+
+def answered(path: Path) -> tuple[str, list[float]]:
+    """Twice: the second time without the encoder."""
+    with whole(path, worker=SETTINGS) as here:
+        answers = [here.post(PATH, talk(here)) for _ in range(2)]
+        assert all(answer.status_code == 200 for answer in answers), answers[0].text
+        [one], [two] = (answer.json()["choices"] for answer in answers)
+        assert one["message"] == two["message"]
+        return one["message"]["content"], [x["logprob"] for x in one["logprobs"]["content"]]
+
+
+def qwen(name: str, folder: Path) -> dict[str, Any]:
+    tiny_grids.save(folder, name)
+    return written_tokens(folder, {"<image>": "<|image_pad|>"})
+
+
+def gemma(folder: Path) -> dict[str, Any]:
+    # As files have it: the scale of all sizes but one, and every sixth layer without a window.
+    tiny_gemma3.save(folder, query_pre_attn_scalar=12, layer_types=["sliding_attention"] * 2)
+    (folder / "preprocessor_config.json").write_text(json.dumps(GEMMA))
+    return written_tokens(folder, {})
+
+
+GEMMA = {
+    "image_processor_type": "Gemma3ImageProcessor",
+    "size": {"height": 30, "width": 30},
+    **{"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+}
+FAMILIES = {
+    "qwen2.5-vl": partial(qwen, "qwen2.5-vl"),
+    "qwen3.5": partial(qwen, "qwen3.5"),
+    "gemma3": gemma,
+}
+
+
+@pytest.mark.row("F03.22", "F01.01", "V11")
+def test_a_gguf_file_sees_with_the_encoder_beside_it(tmp_path: Path) -> None:
+    for name, save in FAMILIES.items():
+        folder = tmp_path / name
+        tokens = save(folder)
+        file = save_pair(folder, tmp_path / f"{name}-gguf", name, tokens)
+        expected, found = answered(folder), answered(file)
+        assert found[0] == expected[0], name
+        assert found[1] == pytest.approx(expected[1], abs=1e-4), name
+    other = tmp_path / "gemma3-gguf" / "mmproj-model-f16.gguf"
+    shutil.copy(other, tmp_path / "qwen2.5-vl-gguf" / "mmproj-model-f16.gguf")
+    with whole(tmp_path / "qwen2.5-vl-gguf" / "model.gguf", worker=SETTINGS) as here:
+        assert (
+            here.post(PATH, talk(here, messages=[{"role": "user", "content": "a"}])).status_code
+            == 200
+        )
+        answer = here.post(PATH, talk(here))
+        assert answer.status_code == 400
+        assert "is the encoder of another model" in error_of(answer)["message"]
