@@ -169,13 +169,17 @@ def write_gguf(path: Path, layers: int, kind: str) -> Path:
     names = gguf.get_tensor_name_map(gguf.MODEL_ARCH.LLAMA, layers)
     shapes = {f"model.layers.{i}.{n}": s for i in range(layers) for n, s in ROWS.items()} | OUTER
     stored_as = gguf.GGMLQuantizationType[kind]
+    matrices = {
+        shape: gguf.quants.quantize(np.ones(shape, np.float32), stored_as)
+        for shape in set(shapes.values())
+        if len(shape) == 2
+    }
     for name, shape in shapes.items():
-        values, stored = np.ones(shape, np.float32), f"{names.get_name(name)}.weight"
-        if len(shape) == 1:
-            writer.add_tensor(stored, values)
+        stored = f"{names.get_name(name)}.weight"
+        if shape in matrices:
+            writer.add_tensor(stored, matrices[shape], raw_dtype=stored_as)
         else:
-            data = gguf.quants.quantize(values, stored_as)
-            writer.add_tensor(stored, data, raw_dtype=stored_as)
+            writer.add_tensor(stored, np.ones(shape, np.float32))
     writer.write_header_to_file()
     writer.write_kv_data_to_file()
     writer.write_tensors_to_file()
