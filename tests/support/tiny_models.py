@@ -235,16 +235,71 @@ TRAITS: dict[str, dict[str, Any]] = {
 # Architectures without a spec, which run in the code of transformers.
 UNLISTED: dict[str, dict[str, Any]] = {
     "ApertusForCausalLM": {"rope_parameters": None},
+    "Apertus1p5TextForCausalLM": {"rope_parameters": None},
     "BitNetForCausalLM": {},
     "DiffLlamaForCausalLM": {},
-    "GPTBigCodeForCausalLM": {},
+    "DoryForCausalLM": {},
+    "FlintForCausalLM": {},
+    "HeliumForCausalLM": {"head_dim": 8},
+    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
+    "LagunaForCausalLM": {},
+    "MellumForCausalLM": {},
+}
+
+# Relatives of architectures above; one test compares each as those are compared.
+RELATIVES: dict[str, dict[str, Any]] = {
+    "CodeGenForCausalLM": {
+        "num_attention_heads": 8,
+        "num_key_value_heads": None,
+        "hidden_size": 64,
+        "rotary_dim": 4,
+        "n_inner": 80,
+        "tie_word_embeddings": False,
+    },
+    "CwmForCausalLM": {
+        "head_dim": 8,
+        "num_hidden_layers": 5,
+        "sliding_window": 9,
+    },
+    "FlexOlmoForCausalLM": {
+        "num_experts": 5,
+        "num_experts_per_tok": 2,
+        "attention_bias": True,
+        "tie_word_embeddings": False,
+    },
+    "GPTBigCodeForCausalLM": {"num_key_value_heads": None, "n_inner": 80},
+    "GraniteMoeSWAForCausalLM": {
+        "sliding_window": 9,
+        "num_hidden_layers": 5,
+        "layer_rope_theta": [0, 10_000.0, 500.0, 10_000.0, 0],
+        "num_local_experts": 8,
+        "num_experts_per_tok": 3,
+        "shared_intermediate_size": 28,
+        "embedding_multiplier": 3.0,
+        "residual_multiplier": 0.4,
+        "attention_multiplier": 0.2,
+        "logits_scaling": 1.6,
+    },
     "GraniteSWAForCausalLM": {
         "sliding_window": 9,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
+        "layer_rope_theta": [10_000.0, 0, 500.0],
+        "attention_multiplier": 0.2,
+        "mlp_bias": True,
     },
-    "HeliumForCausalLM": {"head_dim": 8},
-    "HyperCLOVAXForCausalLM": {"attention_multiplier": 0.2, "residual_multiplier": 0.6},
-    "NanoChatForCausalLM": {},
+    "GPTJForCausalLM": {"rotary_dim": 8, "tie_word_embeddings": False},
+    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1], [["local"], 1]]}
+    | {"window_size": 9},
+    "HYV3ForCausalLM": {
+        "head_dim": 16,
+        "num_experts": 8,
+        "num_experts_per_tok": 3,
+        "num_shared_experts": 2,
+        "moe_intermediate_size": 24,
+        "attention_bias": True,
+        "mlp_bias": True,
+    },
+    "NanoChatForCausalLM": {"attention_bias": True, "final_logit_softcapping": 5.0},
     "VaultGemmaForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,
@@ -261,25 +316,8 @@ UNLISTED: dict[str, dict[str, Any]] = {
         "qk_nope_head_dim": 8,
         "v_head_dim": 12,
         "initializer_range": 0.15,
+        "rope_interleave": False,
     },
-}
-
-# Relatives of architectures above; one test compares each as those are compared.
-RELATIVES: dict[str, dict[str, Any]] = {
-    "CwmForCausalLM": {
-        "head_dim": 8,
-        "num_hidden_layers": 5,
-        "sliding_window": 9,
-    },
-    "FlexOlmoForCausalLM": {
-        "num_experts": 5,
-        "num_experts_per_tok": 2,
-        "attention_bias": True,
-        "tie_word_embeddings": False,
-    },
-    "GPTJForCausalLM": {"rotary_dim": 8, "tie_word_embeddings": False},
-    "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1], [["local"], 1]]}
-    | {"window_size": 9},
     "Ministral3ForCausalLM": {
         "head_dim": 8,
         "rope_parameters": {
@@ -360,6 +398,7 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
     "SmolLM3ForCausalLM": [
         {"use_sliding_window": True, "sliding_window": 9, "no_rope_layers": [1, 0, 0, 1]}
     ],
+    "GPTBigCodeForCausalLM": [{"multi_query": False}],
     "Gemma4ForCausalLM": [
         {
             "hidden_size_per_layer_input": 0,

@@ -102,6 +102,7 @@ NO_HEADS = {
 
 CASES = [
     Case("gpt2", "GPT2LMHeadModel", EPS),
+    Case("starcoder", "GPTBigCodeForCausalLM", EPS | {"attention.head_count_kv": 1}),
     Case("gptneox", "GPTNeoXForCausalLM", EPS | {"rope.dimension_count": 4}),
     Case(
         "gptneox",

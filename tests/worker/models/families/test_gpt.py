@@ -8,6 +8,8 @@ from typing import Any
 import pytest
 import transformers
 
+from baton.errors import ModelError
+
 
 def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
     spec = spec_of(
@@ -120,3 +122,20 @@ def test_starcoder2_and_persimmon_take_their_defaults(spec_of: Any) -> None:
     persimmon = spec_of("PersimmonForCausalLM")
     mixer, ffn = persimmon.layers[0]
     assert ffn.activation == "relu2" and mixer.rope.dim == 4 and mixer.qk_norm.norm.bias
+
+
+def test_starcoder_has_one_kv_head_unless_its_config_says_otherwise(spec_of: Any) -> None:
+    for fields, kv_heads, groups in (({}, 1, 1), ({"multi_query": False}, 8, 8)):
+        spec = spec_of("GPTBigCodeForCausalLM", **fields)
+        mixer, ffn = spec.layers[0]
+        assert (mixer.num_kv_heads, spec.tensors.fused[0].groups) == (kv_heads, groups)
+        assert ffn.activation == "gelu_pytorch_tanh" and spec.head.tied
+
+
+def test_nanochat_turns_backwards_by_a_rope_without_scaling(spec_of: Any) -> None:
+    spec = spec_of("NanoChatForCausalLM")
+    mixer, ffn = spec.layers[0]
+    assert (mixer.rope.kind, mixer.rope.base, ffn.activation) == ("backwards", 1e4, "relu2")
+    assert mixer.qk_norm.after_rope and not spec.norm.scaled and spec.head.softcap == 15.0
+    with pytest.raises(ModelError, match=r"rope is scaled .'linear'.* Remove rope_scaling"):
+        spec_of("NanoChatForCausalLM", rope_scaling={"rope_type": "linear", "factor": 2.0})

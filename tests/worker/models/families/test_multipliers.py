@@ -21,3 +21,14 @@ def test_minicpm_scales_by_depth_and_width(spec_of: Any) -> None:
 
 def test_teleflm_without_mup_is_a_llama(spec_of: Any) -> None:
     assert spec_of("TeleFLMForCausalLM", use_mup=False) == spec_of("LlamaForCausalLM")
+
+
+def test_every_fourth_layer_of_a_granite_with_windows_sees_all(spec_of: Any) -> None:
+    for name in ("GraniteSWAForCausalLM", "GraniteMoeSWAForCausalLM"):
+        spec = spec_of(name, layer_rope_theta=[0, 500.0, 1e4, 1e4])
+        mixers = [mixer for mixer, _ in spec.layers]
+        assert [mixer.mask.window for mixer in mixers] == [None, 128, 128, 128]
+        assert mixers[0].rope is None and mixers[1].rope.base == 500.0
+        assert all(mixer.sinks is not None and mixer.scale == 1.0 for mixer in mixers)
+        expected = (False, 1e-6) if "Moe" in name else (True, 1e-5)
+        assert (spec.head.tied, spec.norm.eps) == expected

@@ -159,6 +159,10 @@ def _gpt2(file: Metadata) -> Fields:
     return layer_norm(file) | {"n_inner": file.own("feed_forward_length")}
 
 
+def _starcoder(file: Metadata) -> Fields:
+    return _gpt2(file) | {"multi_query": file.own("attention.head_count_kv", 1) == 1}
+
+
 def _gptneox(file: Metadata) -> Fields:
     both = {"use_parallel_residual": file.own("use_parallel_residual", True)}
     return partial(file) | layer_norm(file) | both
@@ -335,6 +339,7 @@ FAMILIES: dict[str, Family] = {
     "gemma3n": Family("Gemma3nForCausalLM", _gemma3n),
     "falcon": Family("FalconForCausalLM", _falcon),
     "gpt2": Family("GPT2LMHeadModel", _gpt2),
+    "starcoder": Family("GPTBigCodeForCausalLM", _starcoder),
     "gptneox": Family("GPTNeoXForCausalLM", _gptneox),
     "bloom": Family("BloomForCausalLM", _bloom),
     "mpt": Family("MptForCausalLM", _mpt),

@@ -158,6 +158,11 @@ def default(settings: spec.Rope) -> Frequencies:
     return _inverse_powers(settings.base, settings.dim), 1.0
 
 
+def backwards(settings: spec.Rope) -> Frequencies:
+    """As `default`, in the other direction (nanochat)."""
+    return -_inverse_powers(settings.base, settings.dim), 1.0
+
+
 def linear(settings: spec.Rope) -> Frequencies:
     """Position interpolation (Chen et al. 2023, arXiv:2306.15595): all wavelengths are
     stretched."""
@@ -299,6 +304,7 @@ def axial_paired(settings: spec.Rope) -> Frequencies:
 
 FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "default": default,
+    "backwards": backwards,
     "linear": linear,
     "proportional": proportional,
     "dynamic": dynamic,

@@ -84,6 +84,14 @@ def gemma2(c: Config) -> Decoder:
     return body(c, list(mixers), style="sandwich", names=SANDWICH, head=head)
 
 
+@architecture("VaultGemmaForCausalLM")
+def vault_gemma(c: Config) -> Decoder:
+    """VaultGemma (arXiv:2510.15001): Gemma 2 without norms behind its halves."""
+    whole = gemma2(c)
+    names = named("model.layers.{layer}", ffn_norm="pre_feedforward_layernorm")
+    return replace(whole, style="pre", tensors=replace(whole.tensors, names=names))
+
+
 def ropes_by_layer_type(
     c: Config, dim: int, *, base: float = 1e6, local_base: float = 10_000.0
 ) -> dict[str, Rope]:

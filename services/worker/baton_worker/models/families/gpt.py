@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
+from baton.errors import ModelError
 from baton_worker.models.families.common import (
     QKV,
     Config,
@@ -16,6 +17,7 @@ from baton_worker.models.families.common import (
     layer_norm,
     mlp,
     named,
+    rms,
     spelled,
 )
 from baton_worker.spec import (
@@ -104,6 +106,49 @@ def gptj(c: Config) -> Decoder:
     )
 
 
+@architecture("CodeGenForCausalLM")
+def codegen(c: Config) -> Decoder:
+    """CodeGen (arXiv:2203.13474): GPT-J with heads in four groups, for as many accelerators."""
+    stem = f"{H}.attn"
+    whole = gptj(c)
+    tensors = replace(
+        whole.tensors,
+        names=(*whole.tensors.names, ("output", f"{stem}.out_proj")),
+        fused=(Fused(f"{stem}.qkv_proj", ("query", "value", "key"), groups=4),),
+    )
+    return replace(whole, tensors=tensors)
+
+
+@architecture("GPTBigCodeForCausalLM")
+def gpt_bigcode(c: Config) -> Decoder:
+    """StarCoder (arXiv:2305.06161): GPT-2 with one KV head for all queries."""
+    c = spelled(c, **_SPELLINGS)
+    single, heads = getattr(c, "multi_query", True), c.num_attention_heads
+    names = named(
+        H,
+        embedding="transformer.wte",
+        positions="transformer.wpe",
+        norm="transformer.ln_f",
+        mixer_norm="ln_1",
+        output="attn.c_proj",
+        ffn_norm="ln_2",
+        up="mlp.c_fc",
+        down="mlp.c_proj",
+    )
+    mixer = gqa(c, rope=None, bias=True, output_bias=True, num_kv_heads=1 if single else heads)
+    scaled = getattr(c, "scale_attn_weights", True)
+    return decoder(
+        c,
+        mixer if scaled else replace(mixer, scale=1.0),
+        _gelu(c, getattr(c, "n_inner", None), "gelu_pytorch_tanh"),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_epsilon", 1e-5)),
+        embedding=Embedding(positions=Positions(c.max_position_embeddings)),
+        names=names,
+        fused=(Fused(f"{H}.attn.c_attn", QKV, groups=1 if single else heads),),
+    )
+
+
 @architecture("GPTNeoForCausalLM")
 def gpt_neo(c: Config) -> Decoder:
     """GPT-Neo: scores without a scale, and windows in some layers."""
@@ -136,9 +181,10 @@ def gpt_neo(c: Config) -> Decoder:
     )
 
 
-def _gelu(c: Config, size: int | None) -> Mlp:
-    """The feed-forward of GPT-2 and its successors, by default of four times the width."""
-    return Mlp(size or 4 * c.hidden_size, getattr(c, "activation_function", "gelu_new"), bias=True)
+def _gelu(c: Config, size: int | None, activation: str = "gelu_new") -> Mlp:
+    """The feed-forward of GPT-2 and its successors, by default of four times the width;
+    `activation` is the architecture's default."""
+    return Mlp(size or 4 * c.hidden_size, getattr(c, "activation_function", activation), bias=True)
 
 
 @architecture("GPTNeoXForCausalLM")
@@ -344,6 +390,29 @@ def starcoder2(c: Config) -> Decoder:
         tied=True,
         norm=layer_norm(getattr(c, "norm_epsilon", 1e-5)),
         names=named(LAYER, up="mlp.c_fc", down="mlp.c_proj"),
+    )
+
+
+@architecture("NanoChatForCausalLM")
+def nanochat(c: Config) -> Decoder:
+    """nanochat: no norm has a weight, heads turn backwards, and are normed after that."""
+    norm = rms(c, scaled=False)
+    bias = getattr(c, "attention_bias", False)
+    heads = gqa(c, bias=bias, output_bias=bias, qk_norm=QkNorm(norm, after_rope=True))
+    assert heads.rope is not None
+    if heads.rope.kind != "default":
+        raise ModelError(
+            f"A nanochat whose rope is scaled ('{heads.rope.kind}') is not supported: its heads "
+            "turn backwards. Remove rope_scaling from config.json."
+        )
+    return decoder(
+        c,
+        replace(heads, rope=replace(heads.rope, kind="backwards")),
+        mlp(c, bias=False, activation="relu2"),
+        norm=norm,
+        embedding=Embedding(norm=norm),
+        head=Head(softcap=getattr(c, "final_logit_softcapping", 15.0)),
+        names=named(LAYER, up="mlp.fc1", down="mlp.fc2"),
     )
 
 

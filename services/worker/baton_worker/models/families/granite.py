@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
+from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.common import (
@@ -21,6 +23,7 @@ from baton_worker.models.families.moe_common import (
     small,
     stacked,
 )
+from baton_worker.models.families.multipliers import with_windows
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -34,12 +37,30 @@ from baton_worker.spec import (
     Stacked,
 )
 
+_PLAIN = {
+    "attention_multiplier": 1.0,
+    "embedding_multiplier": 1.0,
+    "residual_multiplier": 1.0,
+    "logits_scaling": 1.0,
+    "num_local_experts": 8,
+    "num_experts_per_tok": 2,
+}
+"""Defaults of transformers."""
+
 
 @architecture("GraniteMoeSharedForCausalLM", "GraniteMoeForCausalLM")
 def granite_moe(c: Config) -> Decoder:
     size = getattr(c, "shared_intermediate_size", 0)
     moe = Moe(router(c, norm=1.0), glu(c), shared=small(c, size) if size else None)
     return granite_body(c, granite_heads(c), moe)
+
+
+@architecture("GraniteMoeSWAForCausalLM")
+def granite_moe_swa(c: Config) -> Decoder:
+    """Granite mixtures with windows, sinks and a rope of each layer's own."""
+    c = SimpleNamespace(**_PLAIN | vars(c))
+    whole = granite_moe(c)
+    return replace(whole, layers=with_windows(c, whole))
 
 
 def granite_heads(c: Config, **changes: Any) -> Attention:

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+from dataclasses import replace
 
 from baton_worker.models.families.common import (
     Config,
     architecture,
     decoder,
+    glu,
     gqa,
     named,
     rms,
@@ -17,9 +19,11 @@ from baton_worker.models.families.moe_common import (
     LAYER,
     NORM_EPS,
     first,
+    no_auxiliary_loss,
     of_layer,
     shared_under,
     small,
+    sparse_where,
 )
 from baton_worker.spec import (
     Attention,
@@ -51,6 +55,43 @@ def hunyuan_moe(c: Config) -> Decoder:
         )
         + shared_under("mlp.shared_mlp"),
         stacked=FUSED,
+    )
+
+
+@architecture("HYV3ForCausalLM")
+def hunyuan_v3(c: Config) -> Decoder:
+    """Hunyuan 3: a router with a correction, and a shared expert."""
+    bias, norm = getattr(c, "attention_bias", False), rms(c, NORM_EPS)
+    heads = gqa(
+        c,
+        bias=bias,
+        output_bias=bias,
+        qk_norm=QkNorm(norm),
+        base=11_158_840.0,
+        default_head_dim=128,
+    )
+    shared = replace(
+        small(c, c.moe_intermediate_size * first(c, "num_shared_experts", default=1)),
+        bias=getattr(c, "mlp_bias", False),
+    )
+    routing = no_auxiliary_loss(c, norm=1.0, scale=getattr(c, "router_scaling_factor", 2.826))
+    moe = Moe(routing, small(c), shared=shared)
+    dense = glu(c, bias=getattr(c, "mlp_bias", False))
+    kinds = getattr(c, "mlp_layer_types", None)
+    layers = [kinds[n] == "sparse" if kinds else n > 0 for n in range(c.num_hidden_layers)]
+    return decoder(
+        c,
+        heads,
+        sparse_where(layers, moe, dense),
+        norm=norm,
+        names=named(LAYER, router_correction="mlp.e_score_correction_bias"),
+        stacked=FUSED,
+        renames=(
+            (r"\.mlp\.router\.gate\.weight$", ".mlp.gate.weight"),
+            (r"\.mlp\.expert_bias$", ".mlp.e_score_correction_bias"),
+            (r"\.mlp\.shared_mlp\.", ".mlp.shared_experts."),
+        ),
+        unused=(f"model.layers.{c.num_hidden_layers}.",),
     )
 
 

@@ -112,6 +112,13 @@ def deepseek_v3(c: Config) -> Decoder:
     return decoder(c, heads, ffns, stacked=FUSED, unused=draft_layers(c))
 
 
+@architecture("YoutuForCausalLM")
+def youtu(c: Config) -> Decoder:
+    """Youtu-LLM (arXiv:2512.24618): latents, and no experts."""
+    heads = latent(c, interleaved=getattr(c, "rope_interleave", True))
+    return decoder(c, heads, glu(c), tied=True)
+
+
 @architecture("Mistral4ForCausalLM", "MistralLarge3ForCausalLM")
 def mistral4(c: Config) -> Decoder:
     """DeepSeek-V3's body with a softmax router, and queries that grow with their position."""

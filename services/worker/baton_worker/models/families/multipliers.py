@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from dataclasses import replace
 
-from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa
+from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa, rms
 from baton_worker.models.families.llama import llama
-from baton_worker.spec import Decoder, Embedding, Head
+from baton_worker.spec import Attention, Decoder, Embedding, Ffn, Head, Mask, Mixer, Sinks
 
 
 @architecture("GraniteForCausalLM")
@@ -22,6 +22,30 @@ def granite(c: Config) -> Decoder:
         residual_scale=float(getattr(c, "residual_multiplier", 1.0)),
         head=Head(scale=1.0 / getattr(c, "logits_scaling", 1.0)),
     )
+
+
+@architecture("GraniteSWAForCausalLM")
+def granite_swa(c: Config) -> Decoder:
+    """Granite with windows, sinks and a rope of each layer's own."""
+    whole = granite(c)
+    head = replace(whole.head, tied=getattr(c, "tie_word_embeddings", True))
+    return replace(whole, layers=with_windows(c, whole), head=head, norm=rms(c, 1e-5))
+
+
+def with_windows(c: Config, whole: Decoder) -> tuple[tuple[Mixer | None, Ffn | None], ...]:
+    """The layers with sinks, windows in all but every fourth layer, and a wavelength base each; a
+    layer whose base is 0 has no rope."""
+    window, listed = getattr(c, "sliding_window", 128), getattr(c, "layer_types", None)
+    bases = getattr(c, "layer_rope_theta", None)
+    layers = list[tuple[Mixer | None, Ffn | None]]()
+    for layer, (mixer, ffn) in enumerate(whole.layers):
+        assert isinstance(mixer, Attention) and mixer.rope is not None
+        slides = listed[layer] == "sliding_attention" if listed else layer % 4 > 0
+        base = mixer.rope.base if bases is None else float(bases[layer])
+        turned = replace(mixer.rope, base=base) if base else None
+        mask = Mask(window if slides else None)
+        layers.append((replace(mixer, rope=turned, mask=mask, sinks=Sinks()), ffn))
+    return tuple(layers)
 
 
 @architecture("MiniCPMForCausalLM")
