@@ -98,6 +98,8 @@ def test_it_fails_closed(url: str, allowed: tuple[str, ...]) -> None:
 
 def test_addresses_of_the_internet() -> None:
     inside = "127.0.0.1 10.1.2.3 169.254.169.254 100.64.0.1 0.0.0.0 224.0.0.1 ::1 fe80::1 fd00::1"
-    inside += " ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1::"
+    inside += (
+        " ::ffff:127.0.0.1 64:ff9b::7f00:1 2002:7f00:1:: ::127.0.0.1 ::ffff:0:127.0.0.1 240.0.0.1"
+    )
     assert not any(is_public(ipaddress.ip_address(each)) for each in inside.split())
     assert all(is_public(ipaddress.ip_address(each)) for each in ("8.8.8.8", "2606:4700::1111"))

@@ -56,7 +56,7 @@ def is_public(address: Address) -> bool:
         hidden = address.sixtofour is not None or address.teredo is not None
         if hidden or any(address in network for network in _TRANSLATED):
             return False
-    return address.is_global and not address.is_multicast
+    return address.is_global and not (address.is_multicast or address.is_reserved)
 
 
 def _checked(url: str, allowed: Sequence[str], kind: str) -> SplitResult:

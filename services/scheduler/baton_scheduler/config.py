@@ -36,8 +36,9 @@ class Config(Settings, prefix="scheduler"):
     them. 0 means as many as tokens. A step always encodes at least one image, of any size."""
     max_itl_ms: float = setting(0.0, "batching", ge=0)
     """Milliseconds that a step may take if it mixes prompts with decode rows: it has only as many
-    prompt tokens as fit by the worker's measured steps, and one page at least. 0 means as many as
-    --max-num-batched-tokens allows."""
+    prompt tokens as fit by the worker's measured steps, and one page at least. 0 means 250 ms, or
+    eight steps of the decode rows alone where these take longer; a large number means as many
+    tokens as --max-num-batched-tokens allows."""
     max_num_queued_reqs: int = setting(4096, "limits", ge=1)
     """Sequences of one model that may wait; more are refused with 503 and Retry-After."""
     max_num_queued_tokens: int = setting(8_000_000, "limits", ge=1)

@@ -23,7 +23,7 @@ def world(max_itl_ms: float) -> World:
     made.round()
     made.round()
     [worker] = made.state.fleet
-    for tokens in (1, 40) * 500:
+    for tokens in (1, 1, 40) * 500:
         worker.step_cost.add(tokens, PER_STEP + PER_TOKEN * tokens)
     return made
 
@@ -31,7 +31,16 @@ def world(max_itl_ms: float) -> World:
 @pytest.mark.row("F13.04")
 @pytest.mark.parametrize(
     ("seconds", "num_decode", "expected"),
-    [(0.0, 4, 252), (0.031, 0, 256), (0.0311, 1, 20), (0.0311, 11, 10), (0.005, 1, 8), (9, 6, 250)],
+    [
+        (99, 4, 252),
+        (0, 4, 235),
+        (0, 22, 223),
+        (0.031, 0, 256),
+        (0.0311, 1, 20),
+        (0.0311, 11, 10),
+        (0.005, 1, 8),
+        (9, 6, 250),
+    ],
 )
 def test_tokens_follow_from_the_measured_times(
     seconds: float, num_decode: int, expected: int
@@ -53,3 +62,14 @@ def test_a_prompt_beside_a_stream_runs_in_chunks_of_the_bound_and_whole_spans(
     assert request.tokens == request.expected[0]
     chunks = [row[1] for plan in made.plans for slot, row in rows(plan).items() if slot == 1]
     assert largest <= max(chunks) < 1.5 * largest and sum(chunks) == 141
+
+
+def test_behind_decode_steps_the_first_chunk_is_short() -> None:
+    """Noise makes steps of three rows longer than those of four: no chunk is unbounded for that."""
+    [worker] = world(0.0).state.fleet
+    for tokens in (3, 4) * 500:
+        worker.step_cost.add(tokens, 0.02 - 0.001 * tokens)
+    per_token = 1 / worker.step_cost.rate
+    assert prefill_budget(worker, 4, 0.25) == int(0.25 / per_token) - 4 < 60
+    worker.step_cost.add(50, PER_STEP + PER_TOKEN * 50)
+    assert prefill_budget(worker, 4, 0.25) > 180

@@ -38,7 +38,8 @@ def plan(
     record.
 
     A step encodes media of about `encoder_tokens` embeddings; 0 means the worker's token budget.
-    Prompts make a step with decode rows no longer than `most_seconds`; 0 means any time.
+    Prompts make a step with decode rows no longer than `most_seconds`; 0 means the
+    default of `prefill_budget`.
     """
     worker.free_outside_window()
     pages, preempted, decode = make_room(worker)

@@ -26,7 +26,6 @@ import xgrammar as xgr  # noqa: E402
 
 from baton.structured_output.xgrammar import Bytes, compiled, only_byte  # noqa: E402
 
-
 _BURST_SECONDS, _TOKEN_SECONDS = 1.0, 0.002
 """Processor time that one output may take, and what each of its tokens adds. A step costs
 microseconds, but an ambiguous grammar has more states with every token and no bound of its own."""
