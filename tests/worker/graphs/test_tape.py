@@ -67,7 +67,9 @@ TAPED = {
     "FalconH1ForCausalLM": "attention beside Mamba-2",
     "KimiLinearForCausalLM": "latents without positions beside delta nets",
     "Gemma3nForCausalLM": "several streams, layers that read pages of others",
-    "Gemma4ForCausalLM": "embeddings of layers beside experts",
+    "Gemma4ForCausalLM": "embeddings of layers, heads of two widths",
+    "Zamba2ForCausalLM": "shared blocks beside Mamba-2, in groups that share memory",
+    "MiMoV2FlashForCausalLM": "values narrower than keys",
     "FalconMambaForCausalLM": "Mamba with norms of what is selected",
 }
 RAGGED = [

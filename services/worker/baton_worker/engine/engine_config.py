@@ -88,8 +88,9 @@ class EngineConfig:
 
     @property
     def spare_pages(self) -> int:
-        """Pages beside those: for what no sequence is to keep."""
-        return int(self.graphs is not None or self.context > 1 or self.pages is not None)
+        """Pages beside those, one of each group: for what no sequence is to keep."""
+        needed = self.graphs is not None or self.context > 1 or self.pages is not None
+        return len(self.groups.windows) if needed else 0
 
     @property
     def dtype_name(self) -> str:

@@ -20,7 +20,7 @@ class Inputs:
     them. Before the first step all tokens are token 0 at position 0 of the spare page.
 
     Args:
-        cache: its first spare page takes the KV of padding.
+        cache: its spare pages, one of each group if there are as many, take the KV of padding.
         most: tokens and rows.
         length: maximum tokens of a row, new ones included.
         device: device of the steps.
@@ -28,16 +28,21 @@ class Inputs:
 
     def __init__(self, cache: KVCache, most: Extent, length: int, device: torch.device) -> None:
         groups, width = len(cache.groups.windows), -(-length // cache.page_size)
-        self._length, self._page_size, self._page = length, cache.page_size, cache.num_pages
-        self._spare = self._page * cache.page_size
-        """The first slot of the spare page."""
+        self._length, self._page_size = length, cache.page_size
+        assert cache.spare, "padding needs a page"
+        # Groups share memory, in which layers of one overwrite what those of another have written.
+        pages = [cache.num_pages + min(group, cache.spare - 1) for group in range(groups)]
+        self._page = torch.tensor(pages, dtype=torch.int32, device=device)[:, None]
+        """Spare pages, int32 [groups, 1]."""
+        self._spare = self._page.long() * cache.page_size
+        """The first slots of those pages."""
         full = partial(torch.full, dtype=torch.int64, device=device)
         self.tokens, self.positions = full((most.tokens,), 0), full((most.tokens,), 0)
         """int64 [tokens] each"""
-        self._slots = full((groups, most.tokens), self._spare)
+        self._slots = self._spare.repeat(1, most.tokens)
         full = partial(torch.full, dtype=torch.int32, device=device)
         self._lengths = full((most.rows,), 1)
-        self._tables = full((groups, most.rows, width), self._page)
+        self._tables = self._page[:, None].repeat(1, most.rows, width)
         self._starts = torch.arange(most.rows + 1, dtype=torch.int32, device=device)
         pairs = chain.from_iterable(zip(self._slots, self._tables, strict=True))
         buffers = (self.tokens, self.positions, self._lengths, *pairs)

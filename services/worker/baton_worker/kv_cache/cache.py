@@ -84,6 +84,7 @@ class KVCache:
         """`allocate` makes the memory of the planes, like `huge_pages.zeros`."""
         self.num_pages = num_pages
         """Pages that can be allocated; the spare pages follow them."""
+        self.spare = spare
         num_pages += spare
         self.page_size = page_size
         self.codes = codes

@@ -89,3 +89,11 @@ def test_copies_rows() -> None:
             assert repeat("clone", (x,), {}, made, 7) and torch.equal(made, x)
     for x in (wide.half()[:, 0, 0], wide.flatten(1).T[:7], wide[:6, 0, 0]):
         assert not repeat("copy_", (torch.zeros(x.shape), x), {}, torch.zeros(x.shape), 7)
+    parts = [wide[:, 0, 0, :5], wide[:, 1, 1, 7:8], wide[:, 2, 2]]
+    joined = torch.cat(parts, dim=1)
+    for axis in (1, -1):
+        assert repeat("cat", (parts, axis), {}, made := torch.empty_like(joined), 7)
+        assert torch.equal(made, joined)
+    assert not repeat("cat", (parts[2:] * 2,), {}, torch.empty(14, 40), 14)
+    assert repeat("new_zeros", (wide, [7, 3, 5]), {}, made := torch.ones(7, 3, 5), 7)
+    assert not made.any()

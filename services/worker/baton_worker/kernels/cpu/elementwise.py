@@ -16,7 +16,7 @@ from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 
 _NUMBERS = {"add": 0, "sub": 1, "mul": 2, "mul_": 2, "div": 3}
 """As `elementwise.cpp` numbers them."""
-_COPIES = frozenset(("clone", "copy_", "_to_copy"))
+_COPIES = frozenset(("cat", "clone", "copy_", "_to_copy", "new_zeros"))
 """Operators that copy rows."""
 _DTYPES = (torch.float32, torch.bfloat16)
 
@@ -95,12 +95,33 @@ def _copies(
     """`repeat` of an operator that copies rows."""
     if out.ndim < 2 or len(out) != rows or not out.numel() or out.device.type != "cpu":
         return False
-    source = args[1] if name == "copy_" else args[0]
-    x = source.expand(out.shape)
-    if not _fits(x, out) or (run := _copy_kernel()) is None:
+    pairs = _copied(name, args, out)
+    if not pairs or not all(_fits(x, to) for x, to in pairs) or (run := _copy_kernel()) is None:
         return False
-    run(_how(x, out), x, rows, out)
+    for x, to in pairs:
+        if to.numel():
+            run(_how(x, to), x, rows, to)
     return True
+
+
+def _copied(name: str, args: Sequence[Any], out: Tensor) -> list[tuple[Tensor, Tensor]]:
+    """What is copied, and to which part of `out`, of the same shape; none if that is not done row
+    by row."""
+    if name == "new_zeros":
+        return [(_zeros(out[0].numel(), out.dtype).view(out.shape[1:]).expand(out.shape), out)]
+    if name != "cat":
+        source: Tensor = args[1] if name == "copy_" else args[0]
+        return [(source.expand(out.shape), out)]
+    tensors, axis = args[0], args[1] if len(args) > 1 else 0
+    if axis % out.ndim == 0:
+        return []
+    return list(zip(tensors, out.split([x.shape[axis] for x in tensors], axis), strict=True))
+
+
+@cache
+def _zeros(count: int, dtype: torch.dtype) -> Tensor:
+    """Recorded calls keep its address."""
+    return torch.zeros(count, dtype=dtype)
 
 
 def _how(x: Tensor, to: Tensor) -> int:
