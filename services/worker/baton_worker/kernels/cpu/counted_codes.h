@@ -44,13 +44,43 @@ struct Counted {
     }
 
   private:
+#if defined(__AVX512F__)
+    // A lookup of floats sees five bits too.
+    static constexpr bool kLooksUpFloats = Bits <= 5;
+#else
+    static constexpr bool kLooksUpFloats = false;
+#endif
+
     template <class Arithmetic>
     static IntVec whole(IntVec pair) {
-        constexpr bool kLooksUp = Arithmetic::kStep == 2 && !Arithmetic::kInteger;
+        constexpr bool kLooksUp = Arithmetic::kStep == 2 ? !Arithmetic::kInteger : kLooksUpFloats;
         return kLooksUp ? pair : both(pair, halves((1 << Bits) - 1));
     }
-    static Vec low(IntVec pair) { return to_float(add(both(pair, set1(0xffff)), set1(Offset))); }
-    static Vec high(IntVec pair) { return to_float(add(shift_right<16>(pair), set1(Offset))); }
+    static Vec low(IntVec pair) {
+        return to_value(kLooksUpFloats ? pair : both(pair, set1(0xffff)));
+    }
+    static Vec high(IntVec pair) { return to_value(shift_right<16>(pair)); }
+
+    static Vec to_value(IntVec code) {
+#if defined(__AVX512F__)
+        if constexpr (Bits <= 4) {
+            return _mm512_permutexvar_ps(code, values(counted(0)));
+        } else if constexpr (Bits == 5) {
+            return _mm512_permutex2var_ps(values(counted(0)), code, values(counted(16)));
+        }
+#endif
+        return to_float(add(code, set1(Offset)));
+    }
+
+#if defined(__AVX512F__)
+    static IntVec counted(int first) {
+        const IntVec count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
+        return add(count, set1(first));
+    }
+    static Vec values(IntVec index) {
+        return to_float(add(both(index, set1((1 << Bits) - 1)), set1(Offset)));
+    }
+#endif
 
 #if defined(__AVX512BF16__)
     // A table has 32 entries, of which fewer repeat themselves; two have 64.
@@ -63,12 +93,8 @@ struct Counted {
     }
     // bfloat16 holds every one of them.
     static __m512i table(int first) {
-        const IntVec count = _mm512_setr_epi32(0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11, 12, 13, 14, 15);
-        const IntVec index = add(count, set1(first));
-        return (__m512i)_mm512_cvtne2ps_pbh(values(add(index, set1(16))), values(index));
-    }
-    static Vec values(IntVec index) {
-        return to_float(add(both(index, set1((1 << Bits) - 1)), set1(Offset)));
+        const Vec high = values(counted(first + 16)), low = values(counted(first));
+        return (__m512i)_mm512_cvtne2ps_pbh(high, low);
     }
 #endif
 };

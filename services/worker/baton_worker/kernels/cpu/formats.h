@@ -94,8 +94,16 @@ struct Bytes {
   private:
 #if defined(__AVX512BF16__)
     static __m512i as_pairs(const std::int8_t* codes) {
+#if defined(__AMX_BF16__)
+        // Those CPUs take longer to round floats than to cut them, and codes need no rounding.
+        const IntVec pairs = load_signed_pairs(codes), even = _mm512_madd_epi16(pairs, set1(1));
+        const IntVec low = shift_right<16>(as_int(to_float(even)));
+        const IntVec high = as_int(to_float(shift_right_signed<16>(pairs)));
+        return with_bits(low, high, set1(static_cast<std::int32_t>(0xffff0000)));
+#else
         const Vec low = to_float(load_signed(codes)), high = to_float(load_signed(codes + kWidth));
         return (__m512i)_mm512_cvtne2ps_pbh(high, low);
+#endif
     }
 #endif
 };

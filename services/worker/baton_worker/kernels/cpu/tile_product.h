@@ -10,6 +10,7 @@
 #include <cstring>
 #include <type_traits>
 
+#include "tile_few.h"
 #include "tile_row.h"
 
 namespace baton {
@@ -25,6 +26,9 @@ class TileProduct {
             if (rows == 1) {
                 const OneRow<Format> alone(call_);
                 if (alone.is_right()) return alone.run();
+            }
+            if (rows <= FewRows<Format>::kMost) {
+                return FewRows<Format>(call_, static_cast<int>(rows)).run();
             }
         }
         const std::int64_t block_bytes = kBlock * steps() * kDepth * sizeof(Bf16);

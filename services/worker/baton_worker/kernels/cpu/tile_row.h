@@ -45,6 +45,10 @@ class OneRow {
 
   private:
     static constexpr int kDepth = Ready<Format>::kDepth;
+    // Floats of six bits are no lookup, and their bfloat16 are: a shift or a mask makes floats of these.
+    using Codes = typename Format::Values;
+    static constexpr bool kComesInPairs = 8 * Codes::kBytes == 6 * Codes::kSize * kColumns;
+    static constexpr int kGroupBytes = Format::kBytes / Format::kGroups;
     static constexpr std::int64_t kFar = 1 << 12;  // bytes that are asked for ahead
 
     void add_up(std::int64_t panel) const {
@@ -52,8 +56,9 @@ class OneRow {
         const std::int64_t groups = call_.weight.depth / kDepth;
         Pair sums{zero(), zero()};
         for (std::int64_t i = 0; i < groups; chunk += Format::kBytes) {
-            prefetch(chunk + kFar, Format::kBytes);
             for (int group = 0; group < Format::kGroups; ++group, ++i) {
+                // Group by group: the lines of a chunk would fill the core's buffers of misses.
+                prefetch(chunk + kFar + group * kGroupBytes, kGroupBytes);
                 const Pair scale = Format::scale(chunk, group);
                 sums = fma(sum_of(chunk, group, x_ + i * kDepth), scale, sums);
                 if constexpr (Format::kHasMinimum) {
@@ -74,7 +79,15 @@ class OneRow {
             const Vec value = set1(x[k]);
             sums[k % 2] = fma({value, value}, {left, right}, sums[k % 2]);
         };
-        Format::template unpack<FloatArithmetic>(chunk, group, add_step);
+        if constexpr (kComesInPairs) {
+            const auto add_pair = [&](int pair, IntVec left, IntVec right) {
+                const auto add_one = [&](int odd, Vec a, Vec b) { add_step(2 * pair + odd, a, b); };
+                Bfloat16::steps<FloatArithmetic>(left, right, add_one);
+            };
+            Format::template unpack<PairArithmetic>(chunk, group, add_pair);
+        } else {
+            Format::template unpack<FloatArithmetic>(chunk, group, add_step);
+        }
         return {add(sums[0].left, sums[1].left), add(sums[0].right, sums[1].right)};
     }
 
