@@ -357,6 +357,15 @@ def streams(tensors: Tensors, c: Config) -> Tensors:
     return left
 
 
+def gemma4(tensors: Tensors, c: Config) -> Tensors:
+    """What does not rotate has a huge factor; a suffix for scalars and for experts."""
+    size = c.per_layer_config.__dict__["1"].head_dim
+    rotated = int(size * c.rope_parameters.full_attention.partial_rotary_factor / 2)
+    factors = torch.tensor([1.0] * rotated + [1e30] * (size // 2 - rotated))
+    named = {f"{n}.weight" if n.endswith("layer_scalar") else n: t for n, t in tensors.items()}
+    return suffixed_experts(named, c) | {"rope.freqs.weight": factors}
+
+
 def kimi_deltas(tensors: Tensors, c: Config) -> Tensors:
     """Convolutions with four axes, and rates with as many, in place of their logarithms."""
     left = Tensors()
@@ -450,6 +459,7 @@ STEPS: dict[str, tuple[Step, ...]] = {
     "gemma-embedding": (norms_plus_one,),
     "falcon-h1": (falcon_h1, grouped_scans),
     "gemma3n": (streams,),
+    "gemma4": (gemma4,),
     "lfm2": (short_convs,),
     "lfm2moe": (short_convs, stacked, bare_experts, corrections),
     "mamba2": (grouped_scans,),
@@ -475,6 +485,8 @@ OWN_NAMES = {
     "shared_mlp.up": "ffn_up_shexp",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "router.scale": "ffn_gate_inp",
+    "router.per_expert_scale": "ffn_down_exps",
 }
 """Parts of names that the converter renames itself."""
 
@@ -574,7 +586,8 @@ def renamed(arch: str, tensors: Tensors, c: Config) -> Iterator[tuple[str, Tenso
         own = next((own for part, own in OWN_NAMES.items() if part in name), None)
         if own is not None:
             layer = name.split(".")[2]
-            suffix = "bias" if name.endswith(".bias") else "weight"
+            ends = {".bias": "bias", "scale": "scale"}
+            suffix = next((new for end, new in ends.items() if name.endswith(end)), "weight")
             yield f"blk.{layer}.{own}.{suffix}", tensor
             continue
         stored = table.get_name(name, try_suffixes=(".weight", ".bias"))

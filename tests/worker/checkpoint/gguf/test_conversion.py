@@ -25,6 +25,7 @@ from tests.support.gguf_conversion import (
     corrections,
     fused_experts,
     fused_qkv,
+    gemma4,
     grouped_scans,
     permuted,
     stacked,
@@ -391,6 +392,16 @@ INDEX = {
     "attention.indexer.key_length": 12,
     "attention.indexer.top_k": 8,
 }
+GEMMA4 = {
+    "attention.key_length": 16,
+    "attention.key_length_swa": 8,
+    "attention.sliding_window": 9,
+    "attention.sliding_window_pattern": [True, False] * 3,
+    "attention.layer_norm_rms_epsilon": 1e-6,
+    "final_logit_softcapping": 5.0,
+    "rope.freq_base": 1_000_000.0,
+    "rope.freq_base_swa": 10_000.0,
+}
 SHARED = MOE | {"expert_shared_feed_forward_length": 28}
 CONV = {"shortconv.l_cache": 4, "attention.layer_norm_rms_epsilon": 1e-5}
 SPARSE = {"mlp_only_layers": [], "attention_bias": False, "use_sliding_window": False}
@@ -557,6 +568,24 @@ MORE = [
             "rope.scaling.factor": 8.0,
         },
     ),
+    Case(
+        "gemma4",
+        "Gemma4ForCausalLM",
+        GEMMA4
+        | {
+            "attention.shared_kv_layers": 2,
+            "embedding_length_per_layer_input": 8,
+            "feed_forward_length": [80] * 4 + [160] * 2,
+        },
+    ),
+    *(
+        Case("gemma4", "Gemma4ForCausalLM", GEMMA4 | metadata, changes)
+        for metadata, changes in zip(
+            ({"attention.head_count_kv": [2, 1] * 3}, MOE | {"expert_used_count": 3}),
+            tiny_models.VARIANTS["Gemma4ForCausalLM"],
+            strict=True,
+        )
+    ),
     Case("mamba2", "Mamba2ForCausalLM", GROUPED | NO_HEADS, {"time_step_limit": (0.0, 1e30)}),
     Case(
         "nemotron_h",
@@ -695,6 +724,31 @@ def test_blocks_run_packed(tmp_path: Path, driver: Any, arch: str) -> None:
         held.append([one.weight_bytes for one in linear])
     assert all(few * 3 < many for few, many in zip(*held, strict=True))
     assert (answers[0] - answers[1]).abs().max() < 1e-2
+
+
+def test_factors_of_gemma_4_experts_are_in_nvfp4_weights(tmp_path: Path, driver: Any) -> None:
+    """A file that lists no windowed layers is refused."""
+    case, answers = [case for case in MORE if case.arch == "gemma4"][-1], []
+    kinds = {"down_exps.weight": Type.NVFP4}
+    metadata = case.metadata | {"expert_feed_forward_length": 64}
+
+    def folded(tensors: dict[str, Any], c: Any) -> dict[str, Any]:
+        return {n: t for n, t in gemma4(tensors, c).items() if "per_expert_scale" not in n}
+
+    for floats in (False, True):
+        folder = tmp_path / str(floats)
+        folder.mkdir()
+        changes = case.changes | {"moe_intermediate_size": 64}
+        tiny_models.save_checkpoint(folder, case.architecture, **changes)
+        ones = {f"blk.{layer}.ffn_down_exps.scale": torch.ones(8) for layer in range(6)}
+        extra = ones if floats else {}
+        some: dict[str, Any] = {"steps": (folded,), "extra": extra, "floats": floats}
+        path = convert(folder, "gemma4", metadata, kinds, **some)
+        answers.append(driver(load(path), 1).step({0: list(range(2, 40))})[0])
+    assert (answers[0] - answers[1]).abs().max() < 1e-2
+    metadata |= {"attention.sliding_window_pattern": None}
+    with pytest.raises(ModelError, match="windowed layers"):
+        load(convert(folder, "gemma4", metadata, **some))
 
 
 def test_older_files_of_deepseek_have_one_tensor_for_keys_and_values(

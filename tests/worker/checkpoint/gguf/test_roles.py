@@ -6,7 +6,7 @@ import gguf
 import pytest
 
 from baton_worker.checkpoint.gguf.recurrent_pieces import Place
-from baton_worker.checkpoint.gguf.roles import BARE, ROLES, Roles, place, wanted
+from baton_worker.checkpoint.gguf.roles import BARE, ROLES, ROUTER_SCALES, Roles, place, wanted
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -28,9 +28,11 @@ def decoder(style: str = "pre") -> Decoder:
 def test_every_row_is_known_to_both_sides() -> None:
     parts = {name.rpartition("{bid}.")[2] for name in gguf.TENSOR_NAMES.values()}
     assert ROLES.keys() <= parts
-    own = {role for role in ROLES.values() if role.startswith(("altup_", "laurel_", "layer_"))}
+    prefixes = ("altup_", "laurel_", "layer_", "experts_", "dense_")
+    own = {role for role in ROLES.values() if role.startswith(prefixes)}
     assert set(ROLES.values()) - DEFAULT.keys() - own == {"token_types"}
-    assert set(ROLES.values()) >= BARE
+    assert ROUTER_SCALES.keys() <= parts
+    assert {*ROLES.values(), *ROUTER_SCALES.values()} >= BARE
 
 
 @pytest.mark.parametrize(

@@ -101,6 +101,40 @@ def _gemma3n(file: Metadata) -> Fields:
     }
 
 
+def _gemma4(file: Metadata) -> Fields:
+    """Global layers have heads of their own, whose keys may be the values; what rotates of them is
+    in a tensor of factors."""
+    kinds, count = layer_kinds(file), file.own("block_count")
+    if kinds is None or len({*kinds}) < 2:
+        raise ModelError(
+            "This GGUF file of gemma4 does not list its windowed layers and others: convert the "
+            "model again with a new llama.cpp."
+        )
+    full = [layer for layer, kind in enumerate(kinds) if kind == "full_attention"]
+    kv_heads = each(file.own("attention.head_count_kv"), count)
+    sizes = each(file.own("feed_forward_length"), count)
+    own = {"head_dim": file.own("attention.key_length")}
+    layers = {str(n): SimpleNamespace(**own, num_key_value_heads=kv_heads[n]) for n in full}
+    experts = file.own("expert_count", 0)
+    return _local_rope(file) | {
+        "layer_types": kinds,
+        "head_dim": file.own("attention.key_length_swa"),
+        "num_key_value_heads": kv_heads[kinds.index("sliding_attention")],
+        "per_layer_config": SimpleNamespace(**layers),
+        "attention_k_eq_v": not file.has(f"blk.{full[0]}.attn_v.weight"),
+        "num_kv_shared_layers": file.own("attention.shared_kv_layers", 0),
+        "intermediate_size": sizes[0],
+        "use_double_wide_mlp": sizes[-1] != sizes[0],
+        "hidden_size_per_layer_input": file.own("embedding_length_per_layer_input", 0),
+        "vocab_size_per_layer_input": file.rows("per_layer_token_embd"),
+        "final_logit_softcapping": file.own("final_logit_softcapping", None),
+        "enable_moe_block": experts > 0,
+        "num_experts": experts,
+        "top_k_experts": file.own("expert_used_count", 0),
+        "moe_intermediate_size": file.own("expert_feed_forward_length", 0),
+    }
+
+
 def _stablelm(file: Metadata) -> Fields:
     return {
         **partial(file),
@@ -337,6 +371,7 @@ FAMILIES: dict[str, Family] = {
     "gemma2": Family("Gemma2ForCausalLM", _gemma2, norms_plus_one=True),
     "gemma3": Family("Gemma3ForCausalLM", _gemma3, norms_plus_one=True),
     "gemma3n": Family("Gemma3nForCausalLM", _gemma3n),
+    "gemma4": Family("Gemma4ForCausalLM", _gemma4, per_layer=True, scaled_routers=True),
     "falcon": Family("FalconForCausalLM", _falcon),
     "gpt2": Family("GPT2LMHeadModel", _gpt2),
     "starcoder": Family("GPTBigCodeForCausalLM", _starcoder),

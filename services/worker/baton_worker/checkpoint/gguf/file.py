@@ -84,6 +84,9 @@ class GgufFile:
         roles = Roles(spec, self._known(spec))
         for stored, tensor in self._stored.items():
             at = place(stored)
+            if self._family.scaled_routers and at.suffix == "scale":
+                yield roles.router_vector(at), self._router_vector(tensor)
+                continue
             if stored in _READ_FIRST or at.suffix in _SCALES or self._is_draft(at):
                 continue
             if names := roles.stacked(at):
@@ -182,14 +185,22 @@ class GgufFile:
     def _factor(self, tensor: TensorEntry, expert: int) -> float:
         """What a weight, or this expert of a stack, is multiplied by."""
         scale = f"{tensor.name.removesuffix('.weight')}.scale"
-        if scale not in self._stored:
+        is_nvfp4 = tensor.kind == gguf.GGMLQuantizationType.NVFP4
+        if scale not in self._stored or (self._family.scaled_routers and not is_nvfp4):
             return 1.0
-        if tensor.kind != gguf.GGMLQuantizationType.NVFP4:
+        if not is_nvfp4:
             raise ModelError(
                 f"Tensor {tensor.name} has a factor beside it ({scale}) and is not in NVFP4: the "
                 "file was quantised twice. Quantise the original model."
             )
         return float(self._floats(scale).flat[expert])
+
+    def _router_vector(self, tensor: TensorEntry) -> Tensor:
+        """A scale of `scaled_routers`; ones where it is a factor of NVFP4 weights already."""
+        values = _writable(self._floats(tensor.name)).flatten()
+        weight = self._stored[f"{tensor.name.removesuffix('.scale')}.weight"]
+        is_factor = weight.kind == gguf.GGMLQuantizationType.NVFP4
+        return torch.ones_like(values) if is_factor else values
 
     def _values(self, tensor: TensorEntry, order: Order) -> Tensor | Rows:
         """A tensor as floats."""

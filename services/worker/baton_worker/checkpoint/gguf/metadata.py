@@ -53,6 +53,8 @@ class Family(NamedTuple):
     """Head counts and sizes may differ by layer."""
     tiled: bool = False
     """Value heads of delta nets are ordered by their number within a key head."""
+    scaled_routers: bool = False
+    """Scales of routers and of experts' down-projections are vectors of the model."""
     names_of: str | None = None
     """The architecture whose tensor names it has, if the `gguf` package does not know its own."""
 

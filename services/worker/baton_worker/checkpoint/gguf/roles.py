@@ -21,6 +21,10 @@ ROLES = {
     "ffn_norm": "ffn_norm",
     "layer_output_norm": "ffn_norm",
     "post_ffw_norm": "ffn_post_norm",
+    "pre_ffw_norm_2": "experts_norm",
+    "post_ffw_norm_1": "dense_post_norm",
+    "post_ffw_norm_2": "experts_post_norm",
+    "layer_output_scale": "layer_factor",
     "attn_q": "query",
     "attn_k": "key",
     "attn_v": "value",
@@ -93,7 +97,17 @@ _STREAMS = {
     "altup_unembd_proj": "model.altup_unembed_projections.{expert}.weight",
 }
 """Stacked projections of Gemma 3n's streams."""
-BARE = {"router_correction", "sinks", "scan_rates", "scan_skip", "altup_scale"}
+ROUTER_SCALES = {"ffn_gate_inp": "router_norm", "ffn_down_exps": "router_factors"}
+"""Parts whose scales are vectors of a router, of a family that has `scaled_routers`."""
+BARE = {
+    "router_correction",
+    "router_factors",
+    "sinks",
+    "scan_rates",
+    "scan_skip",
+    "altup_scale",
+    "layer_factor",
+}
 """Roles without a suffix in Hugging Face names."""
 
 
@@ -108,7 +122,7 @@ def place(stored: str) -> Place:
 
 
 _BEFORE, _BEHIND = ("mixer_norm", "ffn_norm"), ("mixer_post_norm", "ffn_post_norm")
-_STYLES = {"post": _BEFORE, "sandwich": (), "altup": ()}
+_STYLES = {"post": _BEFORE, "sandwich": (), "scaled_sandwich": (), "altup": ()}
 """Norms that a style omits around the halves of a layer; most styles have no post-norms."""
 
 
@@ -139,6 +153,10 @@ class Roles:
         if at.part in _STREAMS:
             return [_STREAMS[at.part]]
         return [self.of(role, at) for role in _EXPERTS.get(at.part, ())]
+
+    def router_vector(self, at: Place) -> str:
+        """The name of what a router's or an expert's scale holds."""
+        return self.of(ROUTER_SCALES[at.part], at._replace(suffix="weight"))
 
     def pieces(self, stored: str, shape: tuple[int, ...]) -> list[Piece]:
         """Contents of a tensor: parts of one name, or several names in sequence."""
