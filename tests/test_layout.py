@@ -64,6 +64,7 @@ UNMIRRORED = {
     "worker/models/families/deepseek_vl.py",
     "worker/models/families/dots.py",
     "worker/models/families/glm_vision.py",
+    "worker/models/families/gemma4_vision.py",
     "worker/models/families/hunyuan_vision.py",
     "worker/models/families/isaac.py",
     "worker/models/families/janus.py",

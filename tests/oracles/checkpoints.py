@@ -116,8 +116,8 @@ def mimo(folder: Path, architecture: str) -> Oracle:
 
 @maker("Gemma4ForConditionalGeneration")
 def gemma4(folder: Path, architecture: str) -> Oracle:
-    """Texts with experts, as published: global heads by two keys, encoders, and projections to KV
-    in layers that read those of others."""
+    """Texts with experts, as published: global heads by two keys, encoders without configs, and
+    projections to KV in layers that read those of others."""
     experts = {"enable_moe_block": True, "num_experts": 8, "top_k_experts": 3}
     kv_heads = {"attention_k_eq_v": True, "num_global_key_value_heads": 1}
     changes = experts | kv_heads | {"moe_intermediate_size": 24}
@@ -125,10 +125,10 @@ def gemma4(folder: Path, architecture: str) -> Oracle:
     del config["per_layer_config"]
     text = config | {"global_head_dim": 16, "num_global_key_value_heads": 1}
     named = renamed(tensors, ("model.", "model.language_model."))
-    encoders = ("vision_tower.encoder.norm", "embed_vision.embedding_projection", "audio_tower.x")
+    encoders = ("embed_vision.embedding_projection", "audio_tower.x")
     unread = (*encoders, "language_model.layers.5.self_attn.k_proj")
     extra = {f"model.{name}.weight": torch.randn(4) for name in unread}
-    write(folder, architecture, {"text_config": text, "vision_config": {}}, named | extra)
+    write(folder, architecture, {"text_config": text, "vision_config": None}, named | extra)
     return asked(model)
 
 

@@ -54,6 +54,30 @@ _MROPE: dict[str, Any] = {
 _QWEN = {"text_config": {**_TEXT, "rope_parameters": _MROPE}, "image_token_id": 319}
 _GLM = {"depth": 2, "hidden_size": 32, "out_hidden_size": 48, "num_heads": 4, "patch_size": 4}
 _QWEN3_VISION = _GLM | {"intermediate_size": 40, "num_position_embeddings": 36}
+_GEMMA4 = _TEXT | {
+    "global_head_dim": 16,
+    "num_hidden_layers": 4,
+    "sliding_window": 40,
+    "layer_types": ["sliding_attention", "full_attention"] * 2,
+    "vocab_size_per_layer_input": 320,
+    "pad_token_id": 3,
+}
+_GEMMA4_VISION = {
+    "hidden_size": 32,
+    "intermediate_size": 40,
+    "num_hidden_layers": 2,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "head_dim": 16,
+    "patch_size": 4,
+    "position_embedding_size": 40,
+}
+_GEMMA4_TOKENS = {
+    "image_token_id": 319,
+    "video_token_id": 1001,  # Never sampled: transformers has the pad token in its place.
+    "audio_token_id": 1002,
+    "audio_config": None,
+}
 _VQ = {
     "base_channels": 32,
     "channel_multiplier": [1, 2, 1],
@@ -166,6 +190,25 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "vision_config": _SIGLIP,
             "mm_tokens_per_image": 9,
             "image_token_index": 319,
+        },
+    ),
+    "gemma4": (
+        "Gemma4",
+        {
+            "text_config": _GEMMA4 | {"num_kv_shared_layers": 2, "hidden_size_per_layer_input": 8},
+            "vision_config": _GEMMA4_VISION | {"use_clipped_linears": True},
+            **_GEMMA4_TOKENS,
+        },
+    ),
+    "gemma4-both-ways": (
+        "Gemma4",
+        {
+            "text_config": _GEMMA4
+            | {"use_bidirectional_attention": "vision"}
+            # A window that is narrower than an image.
+            | {"hidden_size_per_layer_input": 0, "sliding_window": 5},
+            "vision_config": _GEMMA4_VISION | {"standardize": True},
+            **_GEMMA4_TOKENS,
         },
     ),
     "idefics3": (
@@ -438,7 +481,16 @@ SPELLINGS = {
 }
 """Architectures that transformers does not have, and the tower that has their shape."""
 OTHERS = {
-    *("Llava", "Qwen2VL", "Qwen2_5_VL", "Qwen3VL", "Qwen3_5", "Qwen3_5Moe", "Ernie4_5_VLMoe"),
+    *(
+        "Llava",
+        "Qwen2VL",
+        "Qwen2_5_VL",
+        "Qwen3VL",
+        "Qwen3_5",
+        "Qwen3_5Moe",
+        "Ernie4_5_VLMoe",
+        "Gemma4",
+    ),
 }
 """Classes whose texts are tested as those of other models are, see `tests.support.tiny_models`."""
 ARCHITECTURES = {
@@ -472,12 +524,31 @@ def tiny_tower(name: str, folder: Path, **changes: Any) -> Any:
         for parameter in model.parameters():
             shift = 1.0 if parameter.ndim == 1 and bool((parameter == 1).all()) else 0.0
             parameter.normal_(shift, 0.15)
+        for buffer_name, buffer in model.named_buffers():
+            _fill(buffer_name.rpartition(".")[2], buffer)
     model.save_pretrained(folder)
     if name == "kimi-k2.5":
         _as_published(model, folder)
     if name == "qianfan-ocr":
         _rename_text_layers(folder)
     return model
+
+
+_BUFFERS = {
+    "input_min": -1.0,
+    "input_max": 1.2,
+    "output_min": -0.6,
+    "output_max": 0.7,
+    "std_bias": 0.3,
+    "std_scale": 0.8,
+    "layer_scalar": 0.9,
+}
+"""Buffers that a checkpoint stores, and their middles."""
+
+
+def _fill(name: str, buffer: Any) -> None:
+    if name in _BUFFERS:
+        buffer.normal_(_BUFFERS[name], 0.1)
 
 
 def _as_published(model: Any, folder: Path) -> None:

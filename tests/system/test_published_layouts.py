@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 import torch
+import transformers
 from tokenizers import Tokenizer
 from torch import Tensor
 
@@ -273,6 +274,38 @@ def test_answers_to_a_picture_whose_tokens_see_one_another(tmp_path: Path) -> No
         assert ask(here, 1)[1] == answer
         with pytest.raises(AssertionError, match="takes 1 image in a request"):
             ask(here, 2)
+
+
+def test_answers_to_pictures_of_gemma_4(tmp_path: Path) -> None:
+    """The tokens of transformers, and again from the cache: in steps of 12 tokens, which cut every
+    image, and in steps of 92 where the tokens of an image see one another."""
+    for name, most in (("gemma4", 12), ("gemma4-both-ways", 92)):
+        model = tiny_towers.tiny_tower(name, folder := tmp_path / name)
+        fields = {"max_soft_tokens": 70, "patch_size": 4}
+        token = save(
+            folder,
+            ("<|image|>", "<|image>", "<image|>"),
+            {"image_processor_type": "Gemma4ImageProcessor", **fields},
+        )
+        config = json.loads((folder / "config.json").read_text())
+        config |= {"boi_token_id": token + 1, "eoi_token_id": token + 2}
+        (folder / "config.json").write_text(json.dumps(config))
+        model.config.image_token_id = token
+        own = transformers.Gemma4ImageProcessorPil(**fields)
+        with whole(folder, worker={"block_size": 4, "max_num_batched_tokens": most}) as here:
+            for count in (1, 2):
+                prompt, answer = ask(here, count)
+                seen = own(PICTURES[:count], return_tensors="pt")
+                assert prompt.count(token) == sum(seen.pop("num_soft_tokens_per_image")) >= 60
+                assert prompt.count(token + 1) == prompt.count(token + 2) == count
+                tokens = list(prompt)
+                for _ in range(COUNT):
+                    kinds = (torch.tensor([tokens]) == token).int()
+                    with torch.no_grad():
+                        logits = model(torch.tensor([tokens]), mm_token_type_ids=kinds, **seen)
+                    tokens.append(int(logits.logits[0, -1].argmax()))
+                assert answer == tokens[len(prompt) :], (name, count)
+                assert ask(here, count)[1] == answer
 
 
 @pytest.mark.row("V12", "F02.10")

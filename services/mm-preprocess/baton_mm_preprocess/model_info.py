@@ -372,7 +372,7 @@ def _images(
         family.image_token(files, spell),
         placeholder,
         path,
-        family.bidirectional,
+        family.is_bidirectional(files),
         family.as_one,
         family.cross,
         family.most_images,

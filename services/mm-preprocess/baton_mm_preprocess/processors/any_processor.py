@@ -21,6 +21,7 @@ from baton_mm_preprocess.processors.tilings.lone_tiles import LoneTiles
 from baton_mm_preprocess.processors.tilings.multi_scale_tiles import MultiScaleTiles
 from baton_mm_preprocess.processors.tilings.overlapping_crops import OverlappingCrops
 from baton_mm_preprocess.processors.tilings.page_patches import PagePatches
+from baton_mm_preprocess.processors.tilings.patch_budget import PatchBudget
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 from baton_mm_preprocess.processors.tilings.split_tiles import SplitTiles
 from baton_mm_preprocess.processors.tilings.tile_rows import TileRows
@@ -50,6 +51,7 @@ Processor: TypeAlias = (
     | PagePatches
     | FramedParts
     | RoundedPatches
+    | PatchBudget
 )
 
 

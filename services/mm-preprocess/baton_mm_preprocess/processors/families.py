@@ -33,7 +33,7 @@ class Family:
     """The placeholder of a checkpoint, if it depends on its files."""
     in_code: bool = False
     """Whether the image processor has default settings without a file."""
-    bidirectional: bool = False
+    bidirectional: bool | Callable[[Files], bool] = False
     """Whether the tokens of an image attend to one another in both directions, run by run."""
     as_one: bool = False
     """Whether all tokens of an image, including its marks, are one such run."""
@@ -52,6 +52,10 @@ class Family:
         if callable(self.token):
             return self.token(files)
         return self.token if isinstance(self.token, int) else single(self.token, encode)
+
+    def is_bidirectional(self, files: Files) -> bool:
+        """Whether the tokens of an image attend to one another in both directions."""
+        return self.bidirectional(files) if callable(self.bidirectional) else self.bidirectional
 
     def placeholder_of(self, files: Files) -> Placeholder:
         """Placeholder of images in prompts. Raises `ModelError`."""
@@ -122,6 +126,18 @@ def _molmo2(files: Files) -> Placeholder:
 
 def _tarsier(files: Files) -> Placeholder:
     return placeholders.tarsier(files.config["image_newline_idx"], files.config["image_new_idx"])
+
+
+def _gemma4(files: Files) -> Placeholder:
+    begin, end = files.config.get("boi_token_id"), files.config.get("eoi_token_id")
+    return placeholders.between(
+        255_999 if begin is None else begin, 258_882 if end is None else end
+    )
+
+
+def _sees_both_ways(files: Files) -> bool:
+    text = files.config.get("text_config") or {}
+    return text.get("use_bidirectional_attention") == "vision"
 
 
 def _behind_end(files: Files) -> int:
@@ -227,6 +243,9 @@ FAMILIES: dict[str, Family] = {
     ),
     "Gemma3nForConditionalGeneration": Family(
         "Gemma3n", "<image_soft_token>", placeholders.gemma3n, whatever=True
+    ),
+    "Gemma4ForConditionalGeneration": Family(
+        "Gemma4ImageProcessor", 258_880, written=_gemma4, bidirectional=_sees_both_ways
     ),
     "Idefics3ForConditionalGeneration": Family(
         "Idefics3ImageProcessor", "<image>", placeholders.idefics3

@@ -174,6 +174,11 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
     # Its files request no normalisation: the encoder contains it.
     "NemotronParse": (patch_grids.nemotron_parse, CLIP),
     "Isaac": (patch_grids.isaac, HALF),
+    "Gemma4ImageProcessor": (
+        patch_grids.gemma4,
+        {"patch_size": 16, "max_soft_tokens": 280, "pooling_kernel_size": 3, "resample": _CUBIC}
+        | {"do_normalize": False, "image_mean": [0.0] * 3, "image_std": [1.0] * 3},
+    ),
     "QwenVL": (patch_grids.qwen_vl, {"resample": _CUBIC, **CLIP}),
     "Ovis": (tile_sets.ovis, {"resample": _CUBIC, **CLIP}),
     "Ovis2_5": (

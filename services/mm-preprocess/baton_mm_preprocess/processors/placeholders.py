@@ -191,6 +191,15 @@ def tarsier(newline: int, end: int) -> Placeholder:
     return pieces
 
 
+def between(begin: int, end: int) -> Placeholder:
+    """Image tokens between two tokens."""
+
+    def pieces(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
+        return [Token(begin), num_tokens, Token(end)]
+
+    return pieces
+
+
 def ends(processor: Any, grid: Grid, num_tokens: int) -> list[Piece]:
     """Both ends of an image are image tokens too."""
     return [num_tokens + 2]

@@ -30,7 +30,7 @@ class LayerEmbeddings(nn.Module):
             torch.tensor(factor, dtype=context.dtype).item()
             for factor in (math.sqrt(width), decoder.hidden**-0.5, math.sqrt(0.5))
         )
-        self.table = Table(self._vocab, total, "layer_embedding", context)
+        self.table = _LayerTable(decoder.layer_embeddings, total, context)
         self.project = Linear(decoder.hidden, {"layer_projection": total}, context)
         self.norm = norm(decoder.norm, width, "layer_projection_norm", context)
 
@@ -42,6 +42,22 @@ class LayerEmbeddings(nn.Module):
         mixed = self.norm((self.project(x) * projected).view(shape))
         out: Tensor = (mixed + embedding.view(shape)) * both
         return out
+
+
+class _LayerTable(Table):
+    """The rows of all layers side by side, [vocab, layers * width]."""
+
+    def __init__(self, settings: spec.LayerEmbeddings, width: int, context: BuildContext) -> None:
+        super().__init__(settings.vocab, width, "layer_embedding", context)
+        self._settings = settings
+
+    def process_weights_after_loading(self) -> None:
+        """Give placeholders of media the row that they have: no step looks them up."""
+        super().process_weights_after_loading()
+        assert self.weight is not None
+        for token in self._settings.media_tokens:
+            if token < self._settings.vocab:
+                self.weight[token] = self.weight[self._settings.media_row]
 
 
 class LayerEmbeddingGate(Bare):

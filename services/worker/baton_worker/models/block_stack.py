@@ -67,11 +67,19 @@ class BlockStack(nn.Module):
         """Plan a step of these rows on the host; `groups` are those of the cache."""
         plans, of = Plans(), groups.of[self.cached]
         for group in range(len(groups.windows)):
-            part = batch.of(group)
             members = zip(of, self._calls, strict=True)
             kinds = set().union(*(calls for at, calls in members if at == group))
-            plans.append({call: self._backends[call].plan(part, call) for call in kinds})
+            plans.append(self._planned(batch.of(group), kinds))
         return plans
+
+    def _planned(self, batch: AttentionBatch, calls: Iterable[Any]) -> dict[Any, Any]:
+        """Plans by call. Where only some layers have `spans`, as Gemma 4's with a window, the
+        tokens of an image are as any tokens in the others."""
+        causal = batch
+        if batch.last_keys is not None and any(map(_has_spans, self._backends)):
+            causal = replace(batch, last_keys=None)
+        parts = {call: batch if _has_spans(call) else causal for call in calls}
+        return {call: self._backends[call].plan(part, call) for call, part in parts.items()}
 
     def contexts(
         self,
@@ -101,6 +109,10 @@ def _made(plans: dict[Any, Any]) -> dict[Any, Any]:
         call: plan.compute() if isinstance(plan, DevicePlan) else plan
         for call, plan in plans.items()
     }
+
+
+def _has_spans(call: Any) -> bool:
+    return getattr(call, "spans", False)
 
 
 def _rotary(rope: spec.Rope, context: BuildContext) -> Rotary | Fourier:

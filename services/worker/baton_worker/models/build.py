@@ -35,6 +35,7 @@ from baton_worker.layers.ssm.mamba import Mamba
 from baton_worker.layers.ssm.mamba2 import StateSpace
 from baton_worker.layers.ssm.selective_state_space import SelectiveStateSpace
 from baton_worker.layers.ssm.short_conv import ShortConv
+from baton_worker.layers.vision.bounded_linear import BoundedGlu
 from baton_worker.models.block import STYLES, Absent, Joined, SharedTransformer
 from baton_worker.models.decoder import Model
 from baton_worker.models.draft.layer_head import LayerHeadModel
@@ -61,6 +62,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.Glu: Glu,
     spec.SparseGlu: SparseGlu,
     spec.SharedGlu: SharedGlu,
+    spec.BoundedGlu: BoundedGlu,
     spec.Mlp: Mlp,
     spec.Moe: Moe,
     spec.ShortcutMoe: ShortcutMoe,

@@ -69,6 +69,7 @@ from baton_worker.spec.encoder import (
     Vision,
 )
 from baton_worker.spec.ffn import (
+    BoundedGlu,
     Glu,
     MegablocksExperts,
     Mlp,
@@ -123,6 +124,7 @@ from baton_worker.spec.vision import (
     SamEncoder,
     Slices,
     SplitTiles,
+    Standardized,
     Step,
     StridedConvolution,
     SummaryNeck,
@@ -159,6 +161,7 @@ __all__ = [
     "BiasedConformer",
     "Blend",
     "BlockConformer",
+    "BoundedGlu",
     "Bracket",
     "CausalAttention",
     "ChunkRotation",
@@ -261,6 +264,7 @@ __all__ = [
     "SplitTiles",
     "Stacked",
     "Stage",
+    "Standardized",
     "StateSpace",
     "Step",
     "StridedConvolution",

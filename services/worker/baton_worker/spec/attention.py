@@ -37,6 +37,9 @@ class Projections:
     query: LowRank | None = None
     """None: queries are projected at once."""
     key_bias: bool = True
+    bounded: bool = False
+    """In an encoder: inputs and outputs of each projection are clamped to bounds that the
+    checkpoint has."""
 
     @property
     def unbiased(self) -> tuple[str, ...]:

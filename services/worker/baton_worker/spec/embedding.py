@@ -40,6 +40,9 @@ class LayerEmbeddings:
     vocab: int
     """Rows of the table; other tokens have row 0."""
     activation: str
+    media_tokens: tuple[int, ...] = ()
+    """Placeholders of media, which have the row of `media_row` (Gemma 4)."""
+    media_row: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -56,7 +56,8 @@ class Patches:
 
     In a checkpoint with `stored` "batched", the class token and the positions have axes for a
     batch, as timm has them, and with "class_row" the class token has; with "grid", the positions
-    have axes for rows and columns, and with "batched_grid" all three. With `flat`, the projection
+    have axes for rows and columns, and with "batched_grid" all three; with "axes" there are `table`
+    positions of columns, then as many of rows. With `flat`, the projection
     is a matrix and no convolution, of patches [size, size, 3] with `channels_last`.
     """
 

@@ -48,6 +48,12 @@ class SparseGlu(Glu):
 
 
 @dataclass(frozen=True, slots=True)
+class BoundedGlu(Glu):
+    """Gated feed-forward whose projections clamp their inputs and outputs to bounds that the
+    checkpoint has (Gemma 4's encoders)."""
+
+
+@dataclass(frozen=True, slots=True)
 class Mlp:
     """Plain feed-forward: down(activation(up(x)))."""
 

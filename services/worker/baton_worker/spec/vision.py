@@ -53,6 +53,17 @@ class Activated:
 
 
 @dataclass(frozen=True, slots=True)
+class Standardized:
+    """(x * factor - bias) * scale in float32; `bias` and `scale` are vectors of `width` channels by
+    the checkpoint's names, or with empty ones the factor is all (Gemma 4)."""
+
+    factor: float
+    width: int
+    bias: str = ""
+    scale: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Repeated:
     """The channels of each vector `times` times, as one frame that stands for so many."""
 
@@ -218,6 +229,7 @@ Step: TypeAlias = (
     | Convolution
     | Normed
     | Activated
+    | Standardized
     | Repeated
     | Dense
     | GatedDense

@@ -6,7 +6,13 @@ import torch
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.vision.projector import Activated, Convolution, Merge, Projector
+from baton_worker.layers.vision.projector import (
+    Activated,
+    Convolution,
+    Merge,
+    Projector,
+    Standardized,
+)
 
 CPU = BuildContext(torch.device("cpu"), torch.float32)
 
@@ -26,6 +32,19 @@ def test_a_convolution_is_that_of_torch() -> None:
     x = torch.randn(4, 3)
     expected = torch.conv2d(x.T.reshape(1, 3, 2, 2), weight, bias).flatten()
     assert torch.allclose(layer(x)[0], expected, atol=1e-5)
+
+
+def test_standardized_states_are_multiplied_first() -> None:
+    layer = Standardized(spec.Standardized(3.0, 2, "bias", "scale"), CPU)
+    for (name, target), values in zip(
+        [*layer.bias.weight_targets(), *layer.scale.weight_targets()],
+        ([1.0, 2.0], [10.0, -1.0]),
+        strict=True,
+    ):
+        assert name in ("bias", "scale")
+        target.copy_(torch.tensor(values))
+    assert layer(torch.tensor([[2.0, 1.0]])).tolist() == [[50.0, -1.0]]
+    assert Standardized(spec.Standardized(3.0, 2), CPU)(torch.ones(1, 2)).tolist() == [[3.0, 3.0]]
 
 
 def test_the_second_half_is_the_gate_and_steps_run_in_order() -> None:

@@ -7,7 +7,13 @@ from typing import Any
 import pytest
 
 from baton.errors import ModelError
-from baton_worker.spec import KeyAsValueAttention, KVReuse, NormedValueAttention, ParallelMoe
+from baton_worker.spec import (
+    BoundedGlu,
+    KeyAsValueAttention,
+    KVReuse,
+    NormedValueAttention,
+    ParallelMoe,
+)
 
 NAME = "Gemma4ForCausalLM"
 DENSE = {
@@ -70,3 +76,38 @@ def test_what_cannot_be_served_is_refused(spec_of: Any) -> None:
     for fields, why in cases:
         with pytest.raises(ModelError, match=why):
             spec_of(NAME, **fields)
+
+
+SEEING = "Gemma4ForConditionalGeneration"
+
+
+def test_images_are_seen_both_ways_in_layers_with_a_window(spec_of: Any) -> None:
+    text = DENSE | {"use_bidirectional_attention": "vision", "pad_token_id": 5}
+    vision = {"use_clipped_linears": True, "standardize": True}
+    spec = spec_of(SEEING, text_config=text, vision_config=vision)
+    assert spec.tower.bidirectional and spec.tower.image_token == 258_880
+    assert {(m.mask.window is None, m.mask.spans) for m, _ in spec.layers} == {
+        (False, True),
+        (True, False),
+    }
+    attention, ffn = spec.tower.stack.layers[0]
+    assert attention.projections.bounded and isinstance(ffn, BoundedGlu)
+    assert (attention.rope.base, attention.rope.kind) == (100.0, "axial_halves")
+    assert spec.tower.stack.patches.table == 10_240 and len(spec.tower.stack.layers) == 16
+    text = {"hidden_size_per_layer_input": 8, "pad_token_id": 5}
+    plain = spec_of(SEEING, text_config=text, vision_config={})
+    own = plain.layer_embeddings
+    assert (own.media_tokens, own.media_row) == ((258_880, 258_881, 258_884), 5)
+    assert not plain.tower.bidirectional and not any(m.mask.spans for m, _ in plain.layers)
+
+
+@pytest.mark.parametrize(
+    ("vision", "said"),
+    [
+        ({"attention_bias": True}, "vision_config.attention_bias"),
+        ({"rope_parameters": {"rope_type": "yarn"}}, "the type yarn"),
+    ],
+)
+def test_what_no_encoder_has_is_refused(spec_of: Any, vision: dict[str, Any], said: str) -> None:
+    with pytest.raises(ModelError, match=said):
+        spec_of(SEEING, text_config={}, vision_config=vision)

@@ -103,6 +103,25 @@ def grids(model: Any, make: Callable[..., Tensor]) -> Look:
     return list(zip(images, sizes, strict=True)), parts, None
 
 
+def pooled(model: Any, make: Callable[..., Tensor]) -> Look:
+    """Images of several sizes; patches are row by row for transformers, padded and with the
+    channels last, and their colours are from 0 to 1."""
+    side, images = model.config.vision_config.patch_size, Images()
+    expected, first = list[Tensor](), dict[str, Tensor]()
+    for rows, columns in ((6, 9), (3, 15), (12, 3)):
+        pixels = make(3, rows * side, columns * side)
+        cells = patchify(pixels[None] / 2 + 0.5, side, 1)[0].unflatten(1, (3, -1)).transpose(1, 2)
+        plain, places = torch.zeros(1, 63, 3 * side**2), torch.full((1, 63, 2), -1)
+        plain[0, : len(cells)] = cells.flatten(1)
+        grid = torch.meshgrid(torch.arange(columns), torch.arange(rows), indexing="xy")
+        places[0, : len(cells)] = torch.stack(grid, dim=-1).flatten(0, 1)
+        given = {"pixel_values": plain, "image_position_ids": places}
+        expected.append(torch.cat(list(model.model.get_image_features(**given).pooler_output)))
+        first = first or given
+        images.append((patchify(pixels[None], side, 3)[0], (1, rows, columns)))
+    return images, expected, first
+
+
 def tiles(model: Any, make: Callable[..., Tensor]) -> Look:
     """Several tiles of one image, and one of another."""
     side = model.config.vision_config.image_size
@@ -201,10 +220,12 @@ def marked(model: Any, make: Callable[..., Tensor]) -> Look:
 
 NOT_SPLICED = ("llama4",)
 """Whose class cannot run as a whole."""
-BOTH_WAYS = ("gemma3",)
+BOTH_WAYS = ("gemma3", "gemma4-both-ways")
 """Whose image tokens see one another in both directions."""
 LOOKS: dict[str, Callable[..., Look]] = {
     "pixtral": any_size,
+    "gemma4": pooled,
+    "gemma4-both-ways": pooled,
     "mistral3": any_size,
     "aria": padded,
     "idefics3": tiles,
@@ -308,7 +329,8 @@ def answers(
         text[8:8] = [319] * len(seen)
         media = MediaEmbeddings(torch.arange(8, 8 + len(seen)), seen)
     if name in BOTH_WAYS:
-        whole = {"token_type_ids": (torch.tensor([text]) == 319).int(), **(whole or {})}
+        kind = "mm_token_type_ids" if name.startswith("gemma4") else "token_type_ids"
+        whole = {kind: (torch.tensor([text]) == 319).int(), **(whole or {})}
         last = [max(at, 7 + len(seen)) if text[at] == 319 else at for at in range(len(text))]
     with torch.no_grad():
         logits = reference(input_ids=torch.tensor([text]), **whole or {}).logits[0]

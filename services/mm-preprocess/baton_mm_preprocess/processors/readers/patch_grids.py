@@ -10,7 +10,7 @@ import msgspec
 from baton.errors import ModelError
 from baton_mm_preprocess.image.processor import read_processor
 from baton_mm_preprocess.processors.any_processor import Processor
-from baton_mm_preprocess.processors.colors import read_colors
+from baton_mm_preprocess.processors.colors import Colors, read_colors
 from baton_mm_preprocess.processors.fitted_patches import FittedPatches
 from baton_mm_preprocess.processors.fixed_size import FixedSize
 from baton_mm_preprocess.processors.limited_patches import LimitedPatches
@@ -18,9 +18,11 @@ from baton_mm_preprocess.processors.padded_patches import PaddedPatches
 from baton_mm_preprocess.processors.patch_sequence import PatchSequence
 from baton_mm_preprocess.processors.readers.files import Files
 from baton_mm_preprocess.processors.tilings.page_patches import PagePatches
+from baton_mm_preprocess.processors.tilings.patch_budget import PatchBudget
 from baton_mm_preprocess.processors.tilings.rounded_patches import RoundedPatches
 
 _CUBIC = 3
+_SOFT_TOKENS = (70, 140, 280, 560, 1120)
 
 _ARIA_GRIDS = (
     *((1, columns) for columns in range(2, 9)),
@@ -84,6 +86,26 @@ def isaac(files: Files, fields: dict[str, Any]) -> Processor:
         least or 0,
         most or 256,
     )
+
+
+def gemma4(files: Files, fields: dict[str, Any]) -> Processor:
+    """Gemma 4, whose encoder expects colors from 0 to 1 and moves them to -1 to 1; here they are
+    from the start."""
+    if not fields.get("do_resize", True):
+        raise ModelError("its image processor leaves images as large as they are (do_resize)")
+    if (most := fields["max_soft_tokens"]) not in _SOFT_TOKENS:
+        raise ModelError(f"its max_soft_tokens {most} are not one of {_SOFT_TOKENS}")
+    patch, merge = fields["patch_size"], fields["pooling_kernel_size"]
+    encoder = (files.vision.get("patch_size", 16), files.vision.get("pooling_kernel_size", 3))
+    if encoder != (patch, merge):
+        raise ModelError(
+            f"its image processor has patches of {patch} pixels and means of {merge} x {merge}, "
+            f"and its encoder takes {encoder[0]} and {encoder[1]}"
+        )
+    plain = read_colors(fields)
+    mean = tuple(m + s / 2 for m, s in zip(plain.mean, plain.std, strict=True))
+    colors = Colors(plain.scale, mean, tuple(s / 2 for s in plain.std))
+    return PatchBudget(colors, patch, merge, most, fields["resample"])
 
 
 def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:

@@ -12,6 +12,7 @@ from baton_worker.layers.forward_context import ForwardContext
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import rotate_
+from baton_worker.layers.vision.bounded_linear import BoundedLinear
 
 
 class Bidirectional(nn.Module):
@@ -25,14 +26,15 @@ class Bidirectional(nn.Module):
         query = settings.num_heads * settings.head_dim
         kv = settings.num_kv_heads * settings.head_dim
         parts = {"query": query, "key": kv, "value": kv}
-        projections = settings.projections
-        self.project = Linear(
-            hidden, parts, context, bias=projections.bias, unbiased=projections.unbiased
-        )
-        self.output = Linear(query, {"output": hidden}, context, bias=projections.output_bias)
-        self.query_norm = self.key_norm = None
+        self.project = _linear(settings, hidden, parts, context)
+        self.output = _linear(settings, query, {"output": hidden}, context)
+        self.query_norm = self.key_norm = self.value_norm = None
         if settings.qk_norm is not None:
             self.query_norm, self.key_norm = _norms(settings, settings.qk_norm, context)
+        if isinstance(settings, spec.NormedValueAttention):
+            assert settings.qk_norm is not None
+            unscaled = spec.Norm(settings.qk_norm.norm.eps, scaled=False)
+            self.value_norm = norm(unscaled, settings.head_dim, "value", context)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None
@@ -45,6 +47,8 @@ class Bidirectional(nn.Module):
         if self.query_norm is not None and self.key_norm is not None:
             heads = self._normed(heads, self.query_norm, self.key_norm)
         if self.rope is not None:
+            if self.rope.kind == "axial_halves":
+                heads[:, :num_rotated] = _half_a_head_apart(heads[:, :num_rotated])
             rotate_(heads[:, :num_rotated], step.angles[self.rope])
         attended = self.attend(heads, step.texts, step.plans)
         out: Tensor = self.output(attended, residual)
@@ -59,8 +63,27 @@ class Bidirectional(nn.Module):
         if qk_norm.over == "full":
             query, key = query.flatten(1), key.flatten(1)
         query, key = query_norm(query), key_norm(key)
+        value = value if self.value_norm is None else self.value_norm(value)
         parts = (part.view(shape[0], -1, shape[2]) for part in (query, key, value))
         return torch.cat(tuple(parts), dim=1)
+
+
+def _half_a_head_apart(heads: Tensor) -> Tensor:
+    """Channels of heads whose pairs are within each half, one half for each axis, in an order where
+    pairs are half a head apart. Scores are the same."""
+    out: Tensor = heads.unflatten(-1, (2, 2, -1)).transpose(-3, -2).flatten(-3)
+    return out
+
+
+def _linear(
+    settings: spec.Attention, inputs: int, parts: dict[str, int], context: BuildContext
+) -> Linear | BoundedLinear:
+    projections = settings.projections
+    if projections.bounded:
+        return BoundedLinear(inputs, parts, context)
+    if "output" in parts:
+        return Linear(inputs, parts, context, bias=projections.output_bias)
+    return Linear(inputs, parts, context, bias=projections.bias, unbiased=projections.unbiased)
 
 
 def _norms(

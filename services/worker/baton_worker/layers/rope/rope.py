@@ -286,7 +286,8 @@ def factors(settings: spec.Rope) -> Frequencies:
 
 def axial(settings: spec.Rope) -> Frequencies:
     """Axial rope: each axis has all wavelengths over its share of the channels (Llama 4's vision
-    encoder and other 2-D ropes of ViTs: Heo et al. 2024, arXiv:2403.13298)."""
+    encoder and other 2-D ropes of ViTs: Heo et al. 2024, arXiv:2403.13298). With "axial_halves"
+    each half of a head has an axis and its pairs, see `layers.attention.bidirectional`."""
     axes = 2 if settings.sections is None else len(settings.sections.sizes)
     return _inverse_powers(settings.base, settings.dim // axes).repeat(axes), 1.0
 
@@ -315,6 +316,7 @@ FREQUENCIES: dict[str, Callable[[spec.Rope], Frequencies]] = {
     "yarn": yarn,
     "factors": factors,
     "axial": axial,
+    "axial_halves": axial,
     "axial_alternating": axial_alternating,
     "axial_paired": axial_paired,
 }

@@ -74,6 +74,14 @@ def sampled(table: Tensor, size: Size, merge: int) -> Tensor:
     return values[0, :, :, 0].T.to(table.dtype)
 
 
+def axes(table: Tensor, size: Size, merge: int) -> Tensor:
+    """The sum of the positions of a column and of a row, which are the two halves of the table
+    (Gemma 4)."""
+    of_columns, of_rows = table.chunk(2)
+    rows, columns = coordinates(size, merge).to(table.device)
+    return F.embedding(columns, of_columns) + F.embedding(rows, of_rows)
+
+
 def _centered(axis: Tensor, count: int) -> Tensor:
     """Middles of cells, from -1 to 1."""
     return (axis + 0.5) / count * 2 - 1
@@ -85,6 +93,7 @@ def _side(table: Tensor) -> int:
 
 KINDS: dict[str, Positions] = {
     "exact": exact,
+    "axes": axes,
     "buckets": buckets,
     "sampled": sampled,
     "square": square,

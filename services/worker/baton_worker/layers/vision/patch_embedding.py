@@ -92,6 +92,7 @@ def _table(settings: spec.Patches, hidden: int, context: BuildContext) -> Table 
     shapes: dict[str, tuple[int, ...]] = {
         "batched": (1, settings.count, hidden),
         "grid": (side, side, hidden),
+        "axes": (2, side, hidden),
         "batched_grid": (1, side, side, hidden),
     }
     if settings.stored in shapes:

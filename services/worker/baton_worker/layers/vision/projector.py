@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.layers.audio.frame_steps import FramePool, FrameStack, PadCode
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.embedding import Table
+from baton_worker.layers.embedding import Learned, Table
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.mlp import Glu, activation
 from baton_worker.layers.norm import norm
@@ -80,6 +80,22 @@ class Activated(nn.Module):
             return self._activation(x)
         left, right = x.chunk(2, dim=-1)
         return self._activation(right) * left
+
+
+class Standardized(nn.Module):
+    """See `spec.Standardized`."""
+
+    def __init__(self, settings: spec.Standardized, context: BuildContext) -> None:
+        super().__init__()
+        self._factor, here = settings.factor, replace(context, name=str)
+        self.bias = Learned((settings.width,), settings.bias, here) if settings.bias else None
+        self.scale = Learned((settings.width,), settings.scale, here) if settings.scale else None
+
+    def forward(self, x: Tensor) -> Tensor:
+        """[T, width] to the same shape and dtype."""
+        wide = x.float() * self._factor
+        wide = wide if self.bias is None else wide - self.bias().float()
+        return (wide if self.scale is None else wide * self.scale().float()).to(x.dtype)
 
 
 class Repeated(nn.Module):
@@ -157,6 +173,7 @@ STEPS: dict[type, Callable[[Any, BuildContext], nn.Module]] = {
     spec.Convolution: Convolution,
     spec.Normed: lambda s, context: norm(s.norm, s.width, s.name, replace(context, name=str)),
     spec.Activated: Activated,
+    spec.Standardized: Standardized,
     spec.Repeated: Repeated,
     spec.Dense: Dense,
     spec.GatedDense: GatedDense,

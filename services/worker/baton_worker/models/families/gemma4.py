@@ -7,12 +7,18 @@ from types import SimpleNamespace
 from typing import Any
 
 from baton.errors import ModelError
+from baton_worker.models.families import gemma4_vision
 from baton_worker.models.families.clip import part_of
 from baton_worker.models.families.common import Config, architecture, decoder, rms, rope
 from baton_worker.models.families.gemma import SANDWICH, TANH
 from baton_worker.models.families.gemma3n import LAYER_EMBEDDING_NAMES, unread_kv
 from baton_worker.models.families.moe_common import stacked
-from baton_worker.models.families.vision_common import RENAMES
+from baton_worker.models.families.vision_common import (
+    RENAMES,
+    audio_token,
+    image_token,
+    video_token,
+)
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -88,7 +94,7 @@ _NAMES = (
         }.items()
     ),
 )
-_TOWERS = ("vision_tower.", "audio_tower.", "embed_vision.", "embed_audio.")
+_VISION, _AUDIO = ("vision_tower.", "embed_vision."), ("audio_tower.", "embed_audio.")
 
 
 @architecture("Gemma4ForCausalLM")
@@ -118,17 +124,29 @@ def gemma4(c: Config) -> Decoder:
 
 
 @architecture("Gemma4ForConditionalGeneration")
-def gemma4_text(c: Config) -> Decoder:
-    """For texts: the encoders of images and sounds are not loaded."""
+def gemma4_multimodal(c: Config) -> Decoder:
+    """For texts, and for images if the config has their encoder; that of sounds is not loaded."""
     served = {"served_length": getattr(c, "served_length", None)}
-    whole = gemma4(SimpleNamespace(**vars(part_of(c, "text", _TEXT)) | served))
-    towers = tuple(f"{prefix}{name}" for prefix in ("", "model.") for name in _TOWERS)
+    text = SimpleNamespace(**vars(part_of(c, "text", _TEXT)) | served)
+    whole, sees = gemma4(text), getattr(c, "vision_config", None) is not None
+    unread = (*_AUDIO, *(() if sees else _VISION))
+    towers = tuple(f"{prefix}{name}" for prefix in ("", "model.") for name in unread)
     tensors = replace(
         whole.tensors,
-        renames=(*RENAMES, *whole.tensors.renames),
+        renames=(*RENAMES, *gemma4_vision.RENAMES, *whole.tensors.renames),
         unused=(*whole.tensors.unused, *towers),
     )
-    return replace(whole, tensors=tensors)
+    own = whole.layer_embeddings and replace(
+        whole.layer_embeddings,
+        media_tokens=(image_token(c, 258_880), audio_token(c, 258_881), video_token(c, 258_884)),
+        media_row=getattr(text, "pad_token_id", None) or 0,
+    )
+    whole = replace(whole, tensors=tensors, layer_embeddings=own)
+    if not sees:
+        return whole
+    if gemma4_vision.sees_both_ways(c):
+        whole = gemma4_vision.with_window_spans(whole)
+    return replace(whole, tower=gemma4_vision.tower(c, whole.hidden))
 
 
 def _kinds(c: SimpleNamespace) -> list[str]:

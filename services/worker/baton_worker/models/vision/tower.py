@@ -81,7 +81,8 @@ class VisionTower(MediaTower):
             sizes = self.arrangement.parts(grid) if min(grid) > 0 else []
             whole = not any(rows % merge or columns % merge for rows, columns in sizes)
             count = sum(rows * columns for rows, columns in sizes)
-            fits = whole and tuple(shape) == (count, wide) and count > 0
+            most = patch.table if patch.positions == "axes" else max(grid)
+            fits = whole and tuple(shape) == (count, wide) and 0 < max(grid[1:]) <= most
             return "" if fits else f"patches of shape {list(shape)} are no grid {list(grid)}"
         tile = (CHANNELS, patch.image, patch.image)
         if tuple(shape[-3:]) == tile and len(shape) in (3, 4) and 0 not in shape:
