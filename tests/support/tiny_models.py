@@ -300,6 +300,23 @@ RELATIVES: dict[str, dict[str, Any]] = {
         "mlp_bias": True,
     },
     "NanoChatForCausalLM": {"attention_bias": True, "final_logit_softcapping": 5.0},
+    "PhimoeForCausalLM": {
+        "num_local_experts": 8,
+        "num_experts_per_tok": 2,
+        "router_jitter_noise": 0.2,
+        "attention_bias": True,
+        "lm_head_bias": True,
+        "sliding_window": 30,
+        "rope_parameters": {
+            "rope_type": "longrope",
+            "rope_theta": 10_000.0,
+            "original_max_position_embeddings": 256,
+            "short_factor": [1.0, 1.5, 2.0, 2.5],
+            "long_factor": [1.5, 2.0, 2.5, 4.0],
+            "short_mscale": 1.2,
+            "long_mscale": 1.3,
+        },
+    },
     "VaultGemmaForCausalLM": {
         "head_dim": 8,
         "sliding_window": 9,
@@ -367,6 +384,7 @@ RELATIVES: dict[str, dict[str, Any]] = {
 
 # Other spellings of architectures above, by the class of transformers that they mean.
 SPELLINGS = {
+    "PhiMoEForCausalLM": "PhimoeForCausalLM",
     "Ernie4_5_ForCausalLM": "Ernie4_5ForCausalLM",
     "MPTForCausalLM": "MptForCausalLM",
     "RWForCausalLM": "FalconForCausalLM",

@@ -27,3 +27,19 @@ def test_phi3_reads_older_long_scaling(spec_of: Any) -> None:
         "short_factor": (1.0,) * 4,
         "long_factor": (2.0,) * 4,
     }
+
+
+def test_phi_moe_has_factors_of_its_own_for_short_and_long_texts(spec_of: Any) -> None:
+    ropes = {"type": "longrope", "short_mscale": 1.2, "long_mscale": 1.3}
+    ropes |= {"short_factor": [1.0] * 4, "long_factor": [2.0] * 4}
+    for original, factor in ((512, 1.2), (64, 1.3)):
+        spec = spec_of(
+            "PhiMoEForCausalLM",
+            num_local_experts=4,
+            rope_scaling=ropes,
+            original_max_position_embeddings=original,
+        )
+        mixer, ffn = spec.layers[0]
+        assert dict(mixer.rope.parameters)["attention_factor"] == factor
+        assert (ffn.router.kind, ffn.router.top_k) == ("sparse_mixer", 2)
+        assert dict(ffn.router.parameters) == {"jitter": 0.01}

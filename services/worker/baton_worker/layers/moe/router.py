@@ -23,7 +23,7 @@ from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import NO_EXPERT, SCORES, Choose, Routing
 
-_EACH_BY_ITSELF = ("top_k", "each_group")
+_EACH_BY_ITSELF = ("top_k", "each_group", "sparse_mixer")
 """Routers that choose a token's experts from that token alone, on its device."""
 
 

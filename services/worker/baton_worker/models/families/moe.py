@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton_worker.models.families.common import (
@@ -66,6 +67,49 @@ def mixtral(c: Config) -> Decoder:
         names=names,
         stacked=stacked(f"{LAYER}.block_sparse_moe.experts"),
         renames=((r"\.mlp\.(gate|experts)\.", r".block_sparse_moe.\1."),),
+    )
+
+
+@architecture("PhimoeForCausalLM", "PhiMoEForCausalLM")
+def phimoe(c: Config) -> Decoder:
+    """Phi-3.5-MoE: Mixtral with layer norms, biases and SparseMixer."""
+    c, bias = _phimoe_rope(c), getattr(c, "attention_bias", False)
+    jitter = getattr(c, "router_jitter_noise", 0.01)
+    routing = router(c, top_k=2, kind="sparse_mixer", parameters=(("jitter", jitter),))
+    whole = mixtral(c)
+    heads = gqa(
+        c,
+        bias=bias,
+        output_bias=bias,
+        mask=Mask(window=getattr(c, "sliding_window", None)),
+        base=1e6,
+    )
+    return replace(
+        whole,
+        layers=((heads, Moe(routing, glu(c))),) * c.num_hidden_layers,
+        norm=layer_norm(getattr(c, "rms_norm_eps", 1e-5)),
+        head=replace(whole.head, bias=getattr(c, "lm_head_bias", False)),
+        tensors=replace(
+            whole.tensors,
+            renames=((r"\.mlp\.", ".block_sparse_moe."), (r"_moe\.router\.", "_moe.gate.")),
+        ),
+    )
+
+
+def _phimoe_rope(c: Config) -> Config:
+    """With the factor on cosines and sines that belongs to the served length."""
+    scaling = getattr(c, "rope_scaling", None) or getattr(c, "rope_parameters", None)
+    values = dict(vars(scaling)) if scaling else {}
+    factors = {name: values.pop(f"{name}_mscale", None) for name in ("short", "long")}
+    if factors["short"] is None or factors["long"] is None:
+        return c
+    served = getattr(c, "served_length", None) or c.max_position_embeddings
+    original = getattr(c, "original_max_position_embeddings", None)
+    original = original or values.get("original_max_position_embeddings")
+    is_long = original is not None and served > original
+    values["attention_factor"] = factors["long" if is_long else "short"]
+    return SimpleNamespace(
+        **vars(c) | {"rope_scaling": None, "rope_parameters": SimpleNamespace(**values)}
     )
 
 
