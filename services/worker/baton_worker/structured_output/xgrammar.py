@@ -26,7 +26,7 @@ import xgrammar as xgr  # noqa: E402
 
 from baton.structured_output.xgrammar import Bytes, compiled, only_byte  # noqa: E402
 
-_BURST_SECONDS, _TOKEN_SECONDS = 1.0, 0.002
+_BURST_SECONDS, _TOKEN_SECONDS = 5.0, 0.02
 """Processor time that one output may take, and what each of its tokens adds. A step costs
 microseconds, but an ambiguous grammar has more states with every token and no bound of its own."""
 
@@ -148,4 +148,4 @@ class XGrammarMatcher:
         yield
         self._seconds -= time.thread_time() - begin
         if self._seconds < 0 and not self._error:
-            self._error = "it takes milliseconds per token: make it less ambiguous"
+            self._error = "it takes too long per token: make it less ambiguous"
