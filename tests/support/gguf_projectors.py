@@ -64,6 +64,17 @@ def _delta(c: SimpleNamespace) -> dict[str, Any]:
     }
 
 
+def _gemma4(c: SimpleNamespace) -> dict[str, Any]:
+    size = c.per_layer_config.__dict__["1"].head_dim
+    return _window(c) | {
+        "attention.sliding_window_pattern": [kind != "full_attention" for kind in c.layer_types],
+        "attention.key_length": size,
+        "attention.key_length_swa": c.head_dim,
+        "rope.freq_base": float(c.rope_parameters.full_attention.rope_theta),
+        "rope.freq_base_swa": float(c.rope_parameters.sliding_attention.rope_theta),
+    }
+
+
 _SMOL = Pair(
     "idefics3",
     "llama",
@@ -78,6 +89,7 @@ PAIRS = {
         _window,
         (norms_plus_one,),
     ),
+    "gemma4-both-ways": Pair("gemma4v", "gemma4", lambda c: {}, _gemma4),
     "idefics3": _SMOL,
     "smolvlm": _SMOL,
     "qwen2-vl": Pair("qwen2vl_merger", "qwen2vl", lambda c: {}, _sections),
@@ -117,8 +129,11 @@ PAIRS = {
     ),
 }
 """By the name of the tower in `tiny_towers.TOWERS`."""
+_BOUNDS = (".input_max", ".input_min", ".output_max", ".output_min")
 _TEXT = re.compile(r"^(model\.)?((language_model|text_model)\.)?(model\.)?")
-_ENCODER = re.compile(r"(^|\.)(visual|vision_tower|vision_model|multi_modal_projector|connector)\.")
+_ENCODER = re.compile(
+    r"(^|\.)(visual|vision_tower|vision_model|embed_vision|multi_modal_projector|connector)\."
+)
 
 
 def save_pair(
@@ -139,7 +154,7 @@ def save_pair(
         texts["model.embed_tokens.weight"] = texts.pop("lm_head.weight")
     save_file(texts, text_folder / "model.safetensors")
     metadata = pair.metadata(_config(text_folder)) | tokens
-    convert(text_folder, pair.text, metadata, steps=pair.steps).rename(out / "model.gguf")
+    convert(text_folder, pair.text, metadata, steps=pair.steps or None).rename(out / "model.gguf")
     _write_encoder(
         out / "mmproj-model-f16.gguf", pair, config, encoder, kinds or {}, _images(folder)
     )
@@ -221,19 +236,21 @@ def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[
     for name, tensor in _prepared(kind, c, tensors):
         if kind == "pixtral" and re.search(r"\.[qk]_proj\.", name):
             tensor = interleave(tensor, heads)
-        stored = table.get_name(name, try_suffixes=(".weight", ".bias"))
+        stored = table.get_name(name, try_suffixes=(".weight", ".bias", *_BOUNDS))
         yield stored or name, tensor
 
 
 def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
     """What the converter does to tensors before it names them."""
     for name, tensor in tensors.items():
-        name = name.removeprefix("model.") if "visual." in name or kind != "idefics3" else name
+        name = name if kind in ("idefics3", "gemma4v") else name.removeprefix("model.")
         if kind == "gemma3":
             name = name.replace("_weight", ".weight")
             name = re.sub(r"^vision_tower\.(?!vision_model)", "vision_tower.vision_model.", name)
             tensor = tensor + 1 if "soft_emb_norm" in name else tensor
-        if name.endswith("patch_embed.proj.weight"):
+        if kind == "gemma4v":
+            yield _gemma4_name(name), _unflattened(name, tensor)
+        elif name.endswith("patch_embed.proj.weight"):
             yield "v.patch_embd.weight", tensor[:, :, 0]
             yield "v.patch_embd.weight.1", tensor[:, :, 1]
         elif ".qkv." in name and kind.startswith("qwen2"):
@@ -241,6 +258,20 @@ def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple
                 yield name.replace("qkv", part), rows
         else:
             yield _merger(name, kind, c), tensor
+
+
+def _gemma4_name(name: str) -> str:
+    name = name.replace("model.vision_tower.encoder.", "vision_model.model.")
+    name = name.replace(".linear.weight", ".weight")
+    return f"{name}.weight" if name.endswith("position_embedding_table") else name
+
+
+def _unflattened(name: str, tensor: Tensor) -> Tensor:
+    """Bounds with an axis, and the projection of patches as a convolution."""
+    if not name.endswith("patch_embedder.input_proj.weight"):
+        return tensor.reshape(1) if tensor.ndim == 0 else tensor
+    side = int((tensor.shape[1] // 3) ** 0.5)
+    return tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
 
 
 def _merger(name: str, kind: str, c: SimpleNamespace) -> str:

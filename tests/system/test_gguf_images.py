@@ -12,11 +12,11 @@ import pytest
 
 from tests.fakes.gateway_app import error_of
 from tests.fakes.whole_system import Whole, whole
-from tests.support import tiny_gemma3, tiny_grids
+from tests.support import tiny_gemma3, tiny_grids, tiny_llava, tiny_towers
 from tests.support.gguf_projectors import save_pair, written_tokens
 from tests.support.tiny_dual_encoders import data_url, picture
 
-SETTINGS = {"block_size": 4, "max_num_batched_tokens": 14, "max_num_seqs": 3}
+SETTINGS = {"block_size": 4, "max_num_batched_tokens": 300, "max_num_seqs": 3}
 PATH = "/v1/chat/completions"
 RED, BLUE = picture(40, 30, 1), picture(30, 50, 2)
 
@@ -57,6 +57,27 @@ def gemma(folder: Path) -> dict[str, Any]:
     return written_tokens(folder, {})
 
 
+def gemma4(folder: Path) -> dict[str, Any]:
+    fields = tiny_towers.TOWERS["gemma4-both-ways"][1]
+    sizes = {  # For images of 280 tokens, as files say nothing of it.
+        "text_config": fields["text_config"] | {"max_position_embeddings": 1024},
+        "vision_config": fields["vision_config"] | {"position_embedding_size": 64},
+    }
+    tiny_towers.tiny_tower("gemma4-both-ways", folder, **sizes)
+    token = tiny_llava.save_tokenizer(
+        folder, tiny_llava.CHAT_TEMPLATE.replace("<image>", MARKS[0]), MARKS
+    )
+    config = json.loads((folder / "config.json").read_text())
+    named = ("image_token_id", "boi_token_id", "eoi_token_id")
+    config |= {name: token + number for number, name in enumerate(named)}
+    (folder / "config.json").write_text(json.dumps(config))
+    processor = {"image_processor_type": "Gemma4ImageProcessor", "patch_size": 4}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor | UNCHANGED))
+    return written_tokens(folder, {})
+
+
+MARKS = ("<|image|>", "<|image>", "<image|>")
+UNCHANGED = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 GEMMA = {
     "image_processor_type": "Gemma3ImageProcessor",
     "size": {"height": 30, "width": 30},
@@ -66,6 +87,7 @@ FAMILIES = {
     "qwen2.5-vl": partial(qwen, "qwen2.5-vl"),
     "qwen3.5": partial(qwen, "qwen3.5"),
     "gemma3": gemma,
+    "gemma4-both-ways": gemma4,
 }
 
 

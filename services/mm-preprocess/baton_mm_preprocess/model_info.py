@@ -236,7 +236,8 @@ def _read_gguf(path: Path, name: str, kwargs: ProcessorKwargs) -> Model:
         return Model(name, "GGUF", ("image",), troubles={"image": error.message})
     if projector is None:
         return Model(name, "GGUF")
-    config = {**projector.config, "text_config": {"hidden_size": projector.width}}
+    text = projector.config.get("text_config", {})
+    config = {**projector.config, "text_config": {**text, "hidden_size": projector.width}}
     model = _with_images(Model(name, projector.architecture), path, config, kwargs)
     digest = sha256(f"{path.name}\0{projector.path.name}\0".encode())
     digest.update(msgspec.json.encode((config, projector.image_processor), order="sorted"))

@@ -11,6 +11,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from baton.checkpoint.gguf_header import Head, read_head, read_metadata
@@ -49,11 +50,15 @@ class Encoder:
         """Whether the file holds a tensor."""
         return tensor in self._shapes
 
-    def rows(self, tensor: str) -> int:
-        """Outermost dimension of a tensor. Raises `ModelError` without it."""
+    def shape(self, tensor: str) -> tuple[int, ...]:
+        """Shape of a tensor. Raises `ModelError` without it."""
         if tensor not in self._shapes:
             raise ModelError(f"the file lacks the tensor {tensor}")
-        return self._shapes[tensor][0]
+        return self._shapes[tensor]
+
+    def rows(self, tensor: str) -> int:
+        """Outermost dimension of a tensor. Raises `ModelError` without it."""
+        return self.shape(tensor)[0]
 
     @property
     def swapped(self) -> bool:
@@ -79,6 +84,8 @@ class ProjectorKind(NamedTuple):
     """Architectures of language models that it goes with, and their Hugging Face model types."""
     tokens: tuple[str, ...]
     """Texts of the token whose embedding is replaced; the first one of the vocabulary is it."""
+    marks: Mapping[str, str] = MappingProxyType({})
+    """Fields of config.json with other tokens of images, and their texts."""
 
 
 @dataclass(frozen=True)
@@ -94,7 +101,7 @@ class Projector:
     width: int
     """Size of an embedding."""
     config: Fields = field(default_factory=dict)
-    """Fields of config.json, without `text_config`."""
+    """Fields of config.json; `text_config` has only what the language model's file lacks."""
     image_processor: Fields = field(default_factory=dict)
     """preprocessor_config.json."""
 
@@ -132,7 +139,7 @@ def read_projector(path: Path) -> Projector | None:
         f"{kind}.embedding_length"
     ):
         raise ModelError(f"{file.name} is the encoder of another model than {path.name}. {_APART}")
-    config = row.config(encoder) | {"image_token_id": _image_token(row, text, file)}
+    config = row.config(encoder) | _tokens(row, text, file)
     colors = {f"image_{part}": encoder.of(f"image_{part}") for part in ("mean", "std")}
     return Projector(
         file,
@@ -145,12 +152,14 @@ def read_projector(path: Path) -> Projector | None:
     )
 
 
-def _image_token(row: ProjectorKind, text: Mapping[str, Any], file: Path) -> int:
-    tokens = {token: number for number, token in enumerate(text.get("tokenizer.ggml.tokens") or ())}
-    found = next((tokens[token] for token in row.tokens if token in tokens), None)
+def _tokens(row: ProjectorKind, text: Mapping[str, Any], file: Path) -> Fields:
+    """The token whose embedding is replaced, and those around it."""
+    ids = {token: number for number, token in enumerate(text.get("tokenizer.ggml.tokens") or ())}
+    found = next((ids[token] for token in row.tokens if token in ids), None)
     if found is None:
         raise ModelError(f"its vocabulary has no {row.tokens[0]}, which {file.name} wants")
-    return found
+    marks = {name: ids[token] for name, token in row.marks.items() if token in ids}
+    return {"image_token_id": found, **marks}
 
 
 def _stack(encoder: Encoder, **names: str) -> Fields:
@@ -186,6 +195,30 @@ def _gemma3_images(encoder: Encoder) -> Fields:
         "image_processor_type": "Gemma3ImageProcessor",
         "size": {"height": side, "width": side},
         "resample": 2,
+    }
+
+
+def _gemma4(encoder: Encoder) -> Fields:
+    heads = encoder.of("attention.head_count")
+    head_dim = encoder.rows("v.blk.0.attn_q.weight") // heads
+    vision = _stack(encoder) | {
+        "head_dim": head_dim,
+        "num_key_value_heads": encoder.rows("v.blk.0.attn_k.weight") // head_dim,
+        "rms_norm_eps": encoder.of("attention.layer_norm_epsilon"),
+        "pooling_kernel_size": encoder.of("projector.scale_factor", 3),
+        "position_embedding_size": encoder.shape("v.position_embd.weight")[1],
+        "use_clipped_linears": encoder.has("v.blk.0.attn_q.input_max"),
+        "standardize": encoder.has("v.std_bias"),
+    }
+    both = None if encoder.of("projection_dim") in _SMALL_GEMMA4 else "vision"
+    return {"vision_config": vision, "text_config": {"use_bidirectional_attention": both}}
+
+
+def _gemma4_images(encoder: Encoder) -> Fields:
+    return {
+        "image_processor_type": "Gemma4ImageProcessor",
+        "patch_size": encoder.of("patch_size"),
+        "pooling_kernel_size": encoder.of("projector.scale_factor", 3),
     }
 
 
@@ -296,6 +329,8 @@ def _qwen3(encoder: Encoder, text: str) -> str:
     return f"{_QWEN3[text]}ForConditionalGeneration"
 
 
+_SMALL_GEMMA4 = (1536, 2560)
+"""Hidden sizes of E2B and E4B, which see the tokens of an image in one direction only."""
 _LLAMAS = {"llama": "llama", "mistral3": "mistral", "qwen3": "qwen3"}
 _QWEN3 = {"qwen3vl": "Qwen3VL", "qwen35": "Qwen3_5"}
 _PAD = ("<|image_pad|>",)
@@ -308,6 +343,14 @@ PROJECTORS = {
         {"gemma3": "gemma3_text"},
         # Converters cut the vocabulary before its image token; nothing writes the last unused one.
         ("<image_soft_token>", *(f"<unused{number}>" for number in range(6241, 0, -1))),
+    ),
+    "gemma4v": ProjectorKind(
+        _named("Gemma4"),
+        _gemma4,
+        _gemma4_images,
+        {"gemma4": "gemma4_text"},
+        ("<|image|>",),
+        {"boi_token_id": "<|image>", "eoi_token_id": "<image|>"},
     ),
     "idefics3": ProjectorKind(
         _named("SmolVLM"), _idefics3, _idefics3_images, {"llama": "llama"}, ("<image>",)

@@ -38,7 +38,9 @@ class MultimodalGguf:
     def __init__(self, text: GgufFile, projector: Projector) -> None:
         self._text, self._projector = text, projector
         self.eos_token_ids = text.eos_token_ids
-        inner = vars(text.config) | {"model_type": projector.text_type}
+        outer = dict(projector.config)
+        inner = vars(text.config) | outer.pop("text_config", {})
+        inner["model_type"] = projector.text_type
         if sections := text.own("rope.dimension_sections", None):
             rope = vars(text.config.rope_parameters) | {"mrope_section": sections[:3]}
             inner["rope_parameters"] = SimpleNamespace(**rope)
@@ -46,7 +48,7 @@ class MultimodalGguf:
             architectures=[projector.architecture],
             text_config=SimpleNamespace(**inner),
             tie_word_embeddings=text.config.tie_word_embeddings,
-            **_namespaces(projector.config),
+            **_namespaces(outer),
         )
 
     def tensors(self, spec: Decoder) -> Iterator[tuple[str, Stored]]:

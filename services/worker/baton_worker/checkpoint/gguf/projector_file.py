@@ -22,8 +22,11 @@ from baton_worker.kernels.quantized_weights import BlockQuantized
 _PATCHES, _SECOND_FRAME = "v.patch_embd.weight", "v.patch_embd.weight.1"
 _BREAK = "v.token_embd.img_break"
 """A copy of a row of the language model's embedding."""
-_FLOATS = {_PATCHES, "v.position_embd.weight", "mm.input_projection.weight"}
+_FLOATS = (_PATCHES, "v.position_embd.weight")
 """Tensors that no matrix product takes as they are."""
+_SOUNDS = ("a.", "mm.a.")
+"""Prefixes of an encoder of sounds in the same file."""
+_BOUNDS = ("input_min", "input_max", "output_min", "output_max")
 _SWAP = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
 
 
@@ -41,7 +44,7 @@ class ProjectorFile:
     def tensors(self) -> Iterator[tuple[str, Stored]]:
         """Every tensor once. Raises `ModelError` for one that the family does not have."""
         for stored, tensor in self._stored.items():
-            if stored not in (_SECOND_FRAME, _BREAK):
+            if stored not in (_SECOND_FRAME, _BREAK) and not stored.startswith(_SOUNDS):
                 yield self._name(stored), self._read(tensor)
         self._data.release()
 
@@ -63,7 +66,7 @@ class ProjectorFile:
         return f"{self._names.modules[pattern].format(layer)}.{suffix}"
 
     def _read(self, tensor: TensorEntry) -> Tensor | BlockQuantized | Rows:
-        if len(tensor.shape) != 2 or tensor.name in _FLOATS:
+        if len(tensor.shape) != 2 or tensor.name in (*_FLOATS, *self._names.bare):
             return self._values(tensor)
         order = None
         if self._names.permuted and re.search(r"\.attn_[qk]\.", tensor.name):
@@ -78,4 +81,8 @@ class ProjectorFile:
         if tensor.name == _PATCHES and _SECOND_FRAME in self._stored:
             second = torch.from_numpy(np.array(self._data.floats(self._stored[_SECOND_FRAME])))
             return torch.stack((values, second), dim=2)
+        if tensor.name == _PATCHES and self._names.flat:
+            return values.permute(0, 2, 3, 1).flatten(1)
+        if tensor.name.endswith(_BOUNDS):
+            return values.squeeze()
         return values - 1 if tensor.name in self._names.plus_one else values

@@ -50,6 +50,23 @@ def _under(prefix: str, names: Mapping[str, str]) -> dict[str, str]:
     return {stored: f"{prefix}.{name}" for stored, name in names.items()}
 
 
+_GEMMA4 = {
+    "v.patch_embd": "patch_embedder.input_proj",
+    "v.blk.{}.ln1": "encoder.layers.{}.input_layernorm",
+    "v.blk.{}.attn_post_norm": "encoder.layers.{}.post_attention_layernorm",
+    "v.blk.{}.ln2": "encoder.layers.{}.pre_feedforward_layernorm",
+    "v.blk.{}.ffn_post_norm": "encoder.layers.{}.post_feedforward_layernorm",
+    "v.blk.{}.attn_q_norm": "encoder.layers.{}.self_attn.q_norm",
+    "v.blk.{}.attn_k_norm": "encoder.layers.{}.self_attn.k_norm",
+    **{f"v.blk.{{}}.attn_{p}": f"encoder.layers.{{}}.self_attn.{p}_proj" for p in "qkv"},
+    "v.blk.{}.attn_out": "encoder.layers.{}.self_attn.o_proj",
+    **{
+        f"v.blk.{{}}.ffn_{part}": f"encoder.layers.{{}}.mlp.{part}_proj"
+        for part in ("gate", "up", "down")
+    },
+}
+
+
 class ProjectorNames(NamedTuple):
     """The tensors of one kind of projector."""
 
@@ -60,7 +77,10 @@ class ProjectorNames(NamedTuple):
     plus_one: frozenset[str] = frozenset()
     """Norms that are stored as the factor 1 + w."""
     bare: Mapping[str, str] = MappingProxyType({})
-    """GGUF tensors to Hugging Face ones without a suffix."""
+    """GGUF tensors to Hugging Face ones without a suffix, which are read as floats."""
+    flat: bool = False
+    """Whether the projection of patches is a matrix, whose columns are pixels by row, column and
+    channel."""
 
 
 PROJECTOR_NAMES = {
@@ -71,6 +91,16 @@ PROJECTOR_NAMES = {
         bare={
             "mm.input_projection.weight": "multi_modal_projector.mm_input_projection_weight",
         },
+    ),
+    "gemma4v": ProjectorNames(
+        _under("vision_tower", _GEMMA4)
+        | {"mm.input_projection": "embed_vision.embedding_projection"},
+        bare={
+            "v.position_embd.weight": "vision_tower.patch_embedder.position_embedding_table",
+            "v.std_bias": "vision_tower.std_bias",
+            "v.std_scale": "vision_tower.std_scale",
+        },
+        flat=True,
     ),
     "idefics3": ProjectorNames(
         _under("vision_model", _VIT) | {"mm.model.fc": "connector.modality_projection.proj"}
