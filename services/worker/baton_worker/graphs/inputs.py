@@ -32,9 +32,9 @@ class Inputs:
         assert cache.spare, "padding needs a page"
         # Groups share memory, in which layers of one overwrite what those of another have written.
         pages = [cache.num_pages + min(group, cache.spare - 1) for group in range(groups)]
-        self._page = torch.tensor(pages, dtype=torch.int32, device=device)[:, None]
+        self._page = torch.tensor(pages, dtype=torch.int32)[:, None].to(device)
         """Spare pages, int32 [groups, 1]."""
-        self._spare = self._page.long() * cache.page_size
+        self._spare = (torch.tensor(pages)[:, None] * cache.page_size).to(device)
         """The first slots of those pages."""
         full = partial(torch.full, dtype=torch.int64, device=device)
         self.tokens, self.positions = full((most.tokens,), 0), full((most.tokens,), 0)

@@ -450,6 +450,7 @@ MORE = [
             "attention.value_length": 16,
             "attention.key_length_mla": 16,
         },
+        {"rope_interleave": True},
     ),
     Case(
         "lfm2",

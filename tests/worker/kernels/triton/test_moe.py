@@ -220,6 +220,8 @@ def by_expert(layer: Experts, x: Tensor, chosen: Tensor, weights: Tensor) -> Ten
     return out
 
 
+# Rows of visits to no expert are never written: codes of what is in memory there are never read.
+@pytest.mark.filterwarnings("ignore:overflow encountered in divide:RuntimeWarning")
 @pytest.mark.row("F06.01", "F21.06", "F21.08")
 def test_codes_of_8_bits_are_multiplied_as_they_are(
     fused: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch

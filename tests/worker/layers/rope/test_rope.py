@@ -125,7 +125,7 @@ def test_gguf_factors_equal_llama3() -> None:
 
 
 def test_unknown_kind_is_refused_with_the_known_ones() -> None:
-    with pytest.raises(ModelError, match=r"'spiral'.*default, linear"):
+    with pytest.raises(ModelError, match=r"'spiral'.*default, backwards, linear"):
         Rotary(ours({"rope_type": "spiral"}), torch.device("cpu"))
 
 
