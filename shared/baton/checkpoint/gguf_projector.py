@@ -1,7 +1,7 @@
 """Encoders of images beside GGUF files: their settings under the names of Hugging Face's files.
 
-llama.cpp keeps the encoder of a model that sees in a GGUF file of its own, whose name has "mmproj"
-in it. A row of `PROJECTORS` says for a `clip.projector_type` which architecture the two files are
+llama.cpp keeps the image encoder of a model in a GGUF file of its own, whose name has "mmproj" in
+it. A row of `PROJECTORS` says for a `clip.projector_type` which architecture the two files are
 together, and what its config.json and preprocessor_config.json would say. Constants that files lack
 are those of the published checkpoints.
 """
@@ -15,6 +15,7 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from baton.checkpoint.gguf_header import Head, read_head, read_metadata
+from baton.checkpoint.json_file import readable_fields
 from baton.errors import ModelError
 
 Fields = dict[str, Any]
@@ -127,6 +128,11 @@ def read_projector(path: Path) -> Projector | None:
     file = projector_file(path)
     if file is None:
         return None
+    with readable_fields(f"{path.name} or {file.name}"):
+        return _read(path, file)
+
+
+def _read(path: Path, file: Path) -> Projector:
     encoder = Encoder(read_head(file))
     if encoder.kind not in PROJECTORS:
         named = encoder.kind or "without images"

@@ -15,18 +15,18 @@ FIELDS = {"image_size": 30, "patch_size": 5, "embedding_length": 8, "block_count
 FIELDS |= {"attention.head_count": 2, "projection_dim": 16}
 
 
-def text(path: Path, *tokens: str, width: int = 16) -> Path:
-    writer = gguf.GGUFWriter(path, "llama")
+def text(path: Path, *tokens: str, width: int = 16, architecture: str = "llama") -> Path:
+    writer = gguf.GGUFWriter(path, architecture)
     writer.add_embedding_length(width)
     writer.add_token_list(["a", *tokens])
     return closed(writer, path)
 
 
-def encoder(path: Path, kind: str = "idefics3", rows: int = 12) -> Path:
+def encoder(path: Path, kind: str = "idefics3", rows: int = 12, **more: int) -> Path:
     writer = gguf.GGUFWriter(path, "clip")
     if kind:
         writer.add_string("clip.projector_type", kind)
-    for key, value in FIELDS.items():
+    for key, value in (FIELDS | more).items():
         writer.add_uint32(f"clip.vision.{key}", value)
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
     for part in ("mean", "std"):
@@ -80,6 +80,10 @@ def test_encoders_that_do_not_fit_are_refused_with_a_reason(tmp_path: Path) -> N
         encoder(path, kind)
         with pytest.raises(ModelError, match=named):
             read_projector(model)
+    encoder(path, "qwen2.5vl_merger", n_wa_pattern=0)
+    text(model, "<|image_pad|>", architecture="qwen2vl")
+    with pytest.raises(ModelError, match=r"field of m\.gguf or mmproj\.gguf .*ValueError"):
+        read_projector(model)
     shutil.copy(path, tmp_path / "mmproj-2.gguf")
     with pytest.raises(ModelError, match="several encoders"):
         read_projector(model)

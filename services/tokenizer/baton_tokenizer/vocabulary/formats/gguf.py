@@ -127,7 +127,7 @@ def read_gguf(path: Path) -> Source:
 
 
 def _placeholder_ids(path: Path) -> dict[str, int]:
-    """The image token of a model that sees with the encoder beside it."""
+    """The image token of a model with an image encoder beside it."""
     try:
         projector = read_projector(path)
     except ModelError:  # The worker serves texts alone, and says why.
