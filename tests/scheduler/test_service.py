@@ -75,7 +75,8 @@ def test_workers_of_two_models_get_what_is_submitted_to_theirs(run_dir: Path) ->
 
 def test_draining_finishes_what_runs_and_refuses_what_comes(run_dir: Path) -> None:
     config = Config(run_dir=run_dir)
-    with scheduler(config) as life, gateway(config) as g, FakeWorker(config, step_ms=25.0):
+    life_time, worker = scheduler(config, drain_seconds=60.0), FakeWorker(config, step_ms=25.0)
+    with life_time as life, gateway(config) as g, worker:
         g.submit(1, [1], Sampling(200))  # Five seconds, in which a busy machine sends the next.
         g.until(lambda: g.tokens)
         life.stop()

@@ -24,6 +24,8 @@ from baton.protocol import Envelope, Message
 
 _HIGH_WATER = 10_000
 """Queue limit in messages per peer. A peer with a full queue is treated as gone."""
+_LINGER_MS = 1_000
+"""How long a closed socket goes on sending to connected peers, and a process waits for that."""
 _ARRIVED = int(zmq.POLLIN)
 
 log = logger(__name__)
@@ -39,7 +41,7 @@ class Received(NamedTuple):
 
 
 def _configure(socket: zmq.Socket[bytes]) -> None:
-    socket.setsockopt(zmq.LINGER, 0)
+    socket.setsockopt(zmq.LINGER, _LINGER_MS)
     socket.setsockopt(zmq.SNDHWM, _HIGH_WATER)
     socket.setsockopt(zmq.RCVHWM, _HIGH_WATER)
     socket.setsockopt(zmq.MAXMSGSIZE, MAX_FRAME)
@@ -91,7 +93,7 @@ class _Endpoint:
             return None
 
     def close(self) -> None:
-        """Close the socket; unsent messages are discarded."""
+        """Close the socket. What was sent to a connected peer still goes out, for at most 1 s."""
         self.socket.close()
 
     def __enter__(self) -> Self:
@@ -182,7 +184,6 @@ class Client(_Endpoint):
         return broken
 
     def close(self) -> None:
-        """Close the socket; unsent messages are discarded."""
         self.socket.disable_monitor()
         self._events.close(linger=0)
         super().close()

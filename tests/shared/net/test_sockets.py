@@ -53,6 +53,21 @@ def test_both_directions(address: str) -> None:
         assert answer.envelope.epoch == 9
 
 
+def test_what_was_sent_arrives_though_the_server_closes_at_once(address: str) -> None:
+    with Client(FRONTEND, address, b"gw") as client:
+        with Server(FRONTEND, address) as server:
+            until_sent(client, ABORT)
+            receive(server)
+            for number in range(5):
+                assert server.send(
+                    b"gw", Tokens(b"", bytes(8_000_000), b"", b""), Envelope(epoch=number)
+                )
+        arrived: list[Received] = []
+        while len(arrived) < 5:
+            arrived += receive(client)
+    assert [received.envelope.epoch for received in arrived] == list(range(5))
+
+
 def test_nothing_is_queued_for_a_peer_that_is_not_there(address: str) -> None:
     with Client(FRONTEND, address, b"gw") as client:
         assert not client.send(ABORT)

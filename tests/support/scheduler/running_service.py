@@ -97,9 +97,9 @@ class Gateway:
 
 
 @contextmanager
-def scheduler(config: Config) -> Iterator[Lifecycle]:
+def scheduler(config: Config, drain_seconds: float = 10.0) -> Iterator[Lifecycle]:
     """The real service in a thread."""
-    life, codes = Lifecycle(drain_seconds=10.0), []
+    life, codes = Lifecycle(drain_seconds), []
     thread = threading.Thread(target=lambda: codes.append(serve(config, life)), daemon=True)
     thread.start()
     try:
