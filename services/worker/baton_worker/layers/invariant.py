@@ -62,10 +62,24 @@ exp = in_lanes(torch.exp)
 exp2 = in_lanes(torch.exp2)
 softplus = in_lanes(F.softplus)
 gated_silu = gate_kernel("silu", lambda x, gate: (x * SILU(gate.float())).to(gate.dtype))
-gated_sigmoid = gate_kernel(
-    "sigmoid",
-    lambda x, gate: (
-        torch.unflatten(x, 1, (gate.shape[1], -1)).mul(sigmoid(gate)[..., None]).flatten(1)
-    ),
-)
+
+
+def _shared(
+    function: Callable[[Tensor], Tensor],
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """The product of x [T, width] and a function of gates, each of which some channels share."""
+
+    def gated(x: Tensor, gate: Tensor) -> Tensor:
+        wide = torch.unflatten(x, 1, (gate.shape[1], -1))
+        return wide.mul(function(gate)[..., None]).flatten(1)
+
+    return gated
+
+
+gated_sigmoid = gate_kernel("sigmoid", _shared(sigmoid))
+GATES = {
+    "sigmoid": gated_sigmoid,
+    "softplus": gate_kernel("softplus", _shared(softplus)),
+}
+"""Gates by the function of `spec.OutputGate`."""
 product = gate_kernel(None, torch.mul)

@@ -93,11 +93,12 @@ class Values:
 
 @dataclass(frozen=True, slots=True)
 class OutputGate:
-    """The attention output is multiplied by the sigmoid of another projection of the input: one
-    weight per "head" or per "channel"."""
+    """The attention output is multiplied by the sigmoid of another projection of the input, or by
+    its "softplus": one weight per "head" or per "channel"."""
 
     per: str
     bias: bool = False
+    function: str = "sigmoid"
 
 
 @dataclass(frozen=True, slots=True)

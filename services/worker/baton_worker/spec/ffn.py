@@ -66,12 +66,13 @@ class Mlp:
 class Router:
     """Routing of tokens to experts.
 
-    Scores are the function `score` (in `layers.moe.routers.base.SCORES`) of the router's logits.
-    The `top_k` highest are selected; the checkpoint's `correction` bias is added for the selection
-    only. With groups, only the `top_groups` best of `num_groups` equal groups take part; a group's
-    score is the sum of its `group_width` best (DeepSeek-V3, arXiv:2412.19437). The selected weights
-    are divided by their `norm`-norm, at least `norm_floor`, and multiplied by `scale`. Softmax over
-    the selected experts alone equals softmax over all with `norm=1`.
+    Scores are the function `score` (in `layers.moe.routers.base.SCORES`) of the router's logits,
+    which a `softcap` bounds to (-softcap, softcap). The `top_k` highest are selected; the
+    checkpoint's `correction` bias is added for the selection only. With `by_logits` it is logits
+    that are compared. With groups, only the `top_groups` best of `num_groups` equal groups take
+    part; a group's score is the sum of its `group_width` best (DeepSeek-V3, arXiv:2412.19437). The
+    selected weights are divided by their `norm`-norm, at least `norm_floor`, and multiplied by
+    `scale`. Softmax over the selected experts alone equals softmax over all with `norm=1`.
 
     With `factors`, each expert has a learned factor on its weights after that.
 
@@ -92,6 +93,8 @@ class Router:
     scale: float = 1.0
     zero_experts: int = 0
     factors: bool = False
+    softcap: float | None = None
+    by_logits: bool = False
     kind: str = "top_k"
     parameters: tuple[tuple[str, Parameter], ...] = ()
 
@@ -118,6 +121,8 @@ class Moe:
     width: int | None = None
     first_number: int = 0
     """Number of the first expert in the checkpoint."""
+    scale: float = 1.0
+    """Factor on the sum of routed and shared experts."""
 
     def with_router(self, kind: str) -> Moe:
         """The mixture with a router of this kind."""

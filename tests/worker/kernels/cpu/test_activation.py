@@ -20,11 +20,13 @@ TWINS = {
     "tanh": torch.tanh,
     "relu": F.relu,
     "relu2": lambda x: F.relu(x).square(),
+    "softplus": F.softplus,
 }
 GATES = {
     None: lambda x: x,
     "sigmoid": torch.sigmoid,
     "silu": F.silu,
+    "softplus": F.softplus,
 }
 TOLERANCES = {torch.float32: 1e-6, torch.bfloat16: 4e-3}
 

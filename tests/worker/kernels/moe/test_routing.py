@@ -25,6 +25,7 @@ def test_equals_the_twin(monkeypatch: pytest.MonkeyPatch) -> None:
         (PLAIN, top_k.top_k),
         (replace(PLAIN, score="sqrt_softplus", norm=2.0, scale=2.5), top_k.top_k),
         (replace(GROUPS, norm=1.0, norm_floor=1e-20), top_k.top_k),
+        (replace(PLAIN, score="sigmoid", by_logits=True), top_k.top_k),
         (replace(GROUPS, score="softmax", norm=1.0), group_top_k.each_group),
     ):
         each_group = choose is group_top_k.each_group

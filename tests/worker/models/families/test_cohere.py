@@ -4,6 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import pytest
+
+from baton.errors import ModelError
+
 
 def test_defaults_are_those_of_its_class(spec_of: Any) -> None:
     spec = spec_of("CohereForCausalLM")
@@ -28,3 +32,16 @@ def test_cohere2_may_see_everything_more_often(spec_of: Any) -> None:
 def test_qk_norm_has_a_weight_for_each_head(spec_of: Any) -> None:
     mixer, _ = spec_of("CohereForCausalLM", use_qk_norm=True).layers[0]
     assert mixer.qk_norm is not None and mixer.qk_norm.over == "each"
+
+
+def test_experts_of_command_a_and_their_shared_one_are_averaged(spec_of: Any) -> None:
+    spec = spec_of("Cohere2MoeForCausalLM", num_experts=8, num_shared_experts=1)
+    assert {ffn.scale for _, ffn in spec.layers} == {0.5}
+    assert spec.layers[0][1].router.top_k == 2 and spec.layers[0][0].head_dim == 128
+    with pytest.raises(ModelError, match="average, sum"):
+        spec_of(
+            "Cohere2MoeForCausalLM",
+            num_experts=8,
+            num_shared_experts=1,
+            shared_expert_combination_strategy="product",
+        )

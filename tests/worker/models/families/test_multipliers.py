@@ -32,3 +32,10 @@ def test_every_fourth_layer_of_a_granite_with_windows_sees_all(spec_of: Any) -> 
         assert all(mixer.sinks is not None and mixer.scale == 1.0 for mixer in mixers)
         expected = (False, 1e-6) if "Moe" in name else (True, 1e-5)
         assert (spec.head.tied, spec.norm.eps) == expected
+
+
+def test_hyperclovax_multiplies_logits_and_norms_twice(spec_of: Any) -> None:
+    spec = spec_of("HyperCLOVAXForCausalLM", logits_scaling=0.5)
+    assert spec.head.scale == 0.5 and spec.style == "sandwich"
+    mixer, _ = spec.layers[0]
+    assert mixer.scale == pytest.approx(mixer.head_dim**-0.5)

@@ -15,6 +15,7 @@ enum Activation : int64_t {
     kTanh = 5,
     kRelu = 6,
     kRelu2 = 7,
+    kSoftplus = 8,
 };
 
 inline Vec negated(Vec x) { return sub(zero(), x); }
@@ -79,6 +80,7 @@ void with_activation(int64_t which, const Use& use) {
         case kTanh: return use([](Vec x) { return tanh(x); });
         case kRelu: return use([](Vec x) { return relu(x); });
         case kRelu2: return use([](Vec x) { return mul(relu(x), relu(x)); });
+        case kSoftplus: return use([](Vec x) { return softplus(x); });
     }
 }
 

@@ -12,7 +12,7 @@ from torch import Tensor
 from baton_worker.kernels.cpu import library
 from baton_worker.kernels.cpu.call_recorder import Kernel, structure
 
-_NAMES = ("gelu_tanh", "quick_gelu", "gelu", "silu", "sigmoid", "tanh", "relu", "relu2")
+_NAMES = ("gelu_tanh", "quick_gelu", "gelu", "silu", "sigmoid", "tanh", "relu", "relu2", "softplus")
 """As `activation.h` numbers them."""
 _ALIASES = {
     "swish": "silu",

@@ -22,6 +22,7 @@ struct Routing {
     int64_t score, num_scores, top_k;
     int64_t num_groups, top_groups, group_width;  // of 1 group: all take part
     int64_t each_group;                           // every group has as many of the top_k
+    int64_t by_logits;                            // compared in place of scores
     int64_t norm;                                 // 1 or 2; 0: weights are not divided
     double norm_floor, scale;
 };
@@ -122,7 +123,7 @@ void weigh(const Routing& how, const float* scores, const int64_t* experts, floa
 }  // namespace
 }  // namespace baton
 
-// logits [tokens, num_scores]; correction [num_scores] or null, added to scores for the choice alone;
+// logits [tokens, num_scores]; correction [num_scores] or null, added for the choice alone;
 // experts and weights [tokens, top_k].
 extern "C" void baton_route(const baton::Routing* how, const float* logits, const float* correction,
                             int64_t tokens, int64_t* experts, float* weights) {
@@ -131,8 +132,9 @@ extern "C" void baton_route(const baton::Routing* how, const float* logits, cons
         baton::Room room(*how);
         for (int64_t t = begin; t < end; t++) {
             baton::score(*how, logits + t * size, room.scores.data());
+            const float* compared = how->by_logits ? logits + t * size : room.scores.data();
             for (int64_t i = 0; i < size; i++)
-                room.choice[i] = room.scores[i] + (correction ? correction[i] : 0.0f);
+                room.choice[i] = compared[i] + (correction ? correction[i] : 0.0f);
             int64_t* chosen = experts + t * how->top_k;
             baton::choose(*how, room, chosen);
             baton::weigh(*how, room.scores.data(), chosen, weights + t * how->top_k);

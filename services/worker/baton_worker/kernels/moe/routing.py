@@ -22,7 +22,7 @@ class _Routing(ctypes.Structure):
     _fields_ = (
         *((name, ctypes.c_int64) for name in ("score", "num_scores", "top_k")),
         *((name, ctypes.c_int64) for name in ("num_groups", "top_groups", "group_width")),
-        *((name, ctypes.c_int64) for name in ("each_group", "norm")),
+        *((name, ctypes.c_int64) for name in ("each_group", "by_logits", "norm")),
         *((name, ctypes.c_double) for name in ("norm_floor", "scale")),
     )
 
@@ -42,6 +42,7 @@ class CpuRouter:
             score=_SCORES[settings.score],
             num_scores=settings.num_experts + settings.zero_experts,
             each_group=each_group,
+            by_logits=settings.by_logits,
             norm=int(settings.norm or 0),
             norm_floor=max(settings.norm_floor, torch.finfo(torch.float32).tiny),
             **{

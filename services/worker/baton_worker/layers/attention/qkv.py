@@ -7,7 +7,7 @@ from torch import Tensor, nn
 
 from baton_worker import spec
 from baton_worker.layers.build_context import BuildContext
-from baton_worker.layers.invariant import gated_sigmoid
+from baton_worker.layers.invariant import GATES
 from baton_worker.layers.linear import Linear
 from baton_worker.layers.norm import norm
 
@@ -74,7 +74,8 @@ class LowRankQuery(nn.Module):
 
 
 class HeadGate(nn.Module):
-    """Output gate: attention output times the sigmoid of a projection of the attention input."""
+    """Output gate: attention output times the sigmoid, or softplus, of a projection of the
+    attention input."""
 
     def __init__(self, settings: spec.Attention, hidden: int, context: BuildContext) -> None:
         super().__init__()
@@ -83,7 +84,8 @@ class HeadGate(nn.Module):
         width = settings.value_dim if gate.per == "channel" else 1
         parts = {"attention_gate": settings.num_heads * width}
         self.project = Linear(hidden, parts, context, bias=gate.bias)
+        self._gated = GATES[gate.function]
 
     def forward(self, attended: Tensor, x: Tensor) -> Tensor:
         """attended [T, num_heads * dim] and x [T, hidden] to the shape of `attended`."""
-        return gated_sigmoid(attended, self.project(x))
+        return self._gated(attended, self.project(x))

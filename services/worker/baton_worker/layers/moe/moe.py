@@ -275,6 +275,7 @@ class Moe(nn.Module):
 
     def __init__(self, settings: spec.Moe, hidden: int, context: BuildContext) -> None:
         super().__init__()
+        self._scale = settings.scale
         self.router = Router(settings.router, hidden, context)
         self.narrow = self.wide = None
         if (width := settings.width) is not None:
@@ -302,6 +303,8 @@ class Moe(nn.Module):
             out = self.shared(x, self._widened(self.experts(narrowed, routing)))
         else:
             out = self._widened(self.experts(narrowed, routing)) + self._shared(x)
+        if self._scale != 1.0:
+            out = out * self._scale
         return out if residual is None else residual + out
 
     def _widened(self, returned: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from baton_worker.kernels.linear import (
     has_wide_sums,
 )
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.invariant import tanh
 from baton_worker.layers.layer import Layer
 from baton_worker.layers.moe.routers import ROUTERS
 from baton_worker.layers.moe.routers.base import NO_EXPERT, SCORES, Choose, Routing
@@ -109,9 +110,10 @@ class Router(Layer):
     def forward(self, x: Tensor, mask: Tensor | None = None) -> Routing:
         """[T, hidden] to the routing of each token; to `NO_EXPERT` where `mask`, bool [T], is
         false."""
-        routing = self._choose(
-            self._logits(x.to(self._input_dtype)), self.settings, self.correction
-        )
+        logits = self._logits(x.to(self._input_dtype))
+        if (cap := self.settings.softcap) is not None:
+            logits = tanh(logits / cap) * cap
+        routing = self._choose(logits, self.settings, self.correction)
         if self.factors is not None:
             weights = routing.weights * self.factors[routing.experts]
             routing = routing._replace(weights=weights)

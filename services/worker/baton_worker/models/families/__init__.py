@@ -77,6 +77,7 @@ from baton_worker.models.families import (
     voxtral_realtime,
     whisper,
     windowed_audio,
+    windowed_mixtures,
     zamba,
 )
 from baton_worker.models.families.common import DECLARED
@@ -157,5 +158,6 @@ __all__ = [
     "voxtral_realtime",
     "whisper",
     "windowed_audio",
+    "windowed_mixtures",
     "zamba",
 ]

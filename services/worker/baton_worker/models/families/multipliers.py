@@ -4,8 +4,17 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 
-from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa, rms
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    named,
+    rms,
+)
 from baton_worker.models.families.llama import llama
 from baton_worker.spec import Attention, Decoder, Embedding, Ffn, Head, Mask, Mixer, Sinks
 
@@ -46,6 +55,26 @@ def with_windows(c: Config, whole: Decoder) -> tuple[tuple[Mixer | None, Ffn | N
         mask = Mask(window if slides else None)
         layers.append((replace(mixer, rope=turned, mask=mask, sinks=Sinks()), ffn))
     return tuple(layers)
+
+
+@architecture("HyperCLOVAXForCausalLM")
+def hyperclovax(c: Config) -> Decoder:
+    """HyperCLOVA X SEED Think: Granite with a norm behind each half, and logits that are multiplied
+    where Granite divides."""
+    multiplier = getattr(c, "attention_multiplier", None) or gqa(c).scale
+    whole = granite(SimpleNamespace(**vars(c) | {"attention_multiplier": multiplier}))
+    names = named(
+        "model.layers.{layer}",
+        mixer_post_norm="post_norm1",
+        ffn_norm="post_attention_layernorm",
+        ffn_post_norm="post_norm2",
+    )
+    return replace(
+        whole,
+        style="sandwich" if getattr(c, "use_post_norm", True) else "pre",
+        head=replace(whole.head, scale=float(getattr(c, "logits_scaling", 1.0))),
+        tensors=replace(whole.tensors, names=names),
+    )
 
 
 @architecture("MiniCPMForCausalLM")

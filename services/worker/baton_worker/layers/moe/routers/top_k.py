@@ -28,7 +28,9 @@ def top_k(logits: Tensor, settings: spec.Router, correction: Tensor | None) -> R
     if (route := cpu_router(settings, logits.device)) is not None:
         return Routing(*route(logits, correction))
     scores = SCORES[settings.score](logits)
-    choice = scores if correction is None else scores + correction
+    choice = logits if settings.by_logits else scores
+    if correction is not None:
+        choice = choice + correction
     if settings.num_groups > 1:
         choice = _best_groups(choice, settings)
     experts = largest(choice, settings.top_k)
