@@ -128,7 +128,7 @@ UNMIRRORED = {
     # Layers of Gemma 3n and 4: the parity tests of their texts and that of a tower run all of them.
     "worker/layers/altup.py",
     "worker/layers/attention/kv_reuse.py",
-    "worker/layers/sparse_glu.py",
+    "worker/layers/ffn/sparse_glu.py",
     "worker/layers/layer_embeddings.py",
     "worker/layers/moe/parallel.py",
     "worker/models/altup_block.py",

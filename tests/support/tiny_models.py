@@ -234,8 +234,6 @@ TRAITS: dict[str, dict[str, Any]] = {
 
 # Architectures without a spec, which run in the code of transformers.
 UNLISTED: dict[str, dict[str, Any]] = {
-    "ApertusForCausalLM": {"rope_parameters": None},
-    "Apertus1p5TextForCausalLM": {"rope_parameters": None},
     "AriaTextForCausalLM": {},
     "BeamForCausalLM": {},
     "BitNetForCausalLM": {},
@@ -250,6 +248,8 @@ UNLISTED: dict[str, dict[str, Any]] = {
 
 # Relatives of architectures above; one test compares each as those are compared.
 RELATIVES: dict[str, dict[str, Any]] = {
+    "ApertusForCausalLM": {"rope_parameters": LLAMA3_ROPE, "attention_bias": True},
+    "Apertus1p5TextForCausalLM": {"rope_parameters": LLAMA3_ROPE, "hidden_act": "relu2"},
     "Cohere2MoeForCausalLM": {
         "num_hidden_layers": 6,
         "head_dim": 8,

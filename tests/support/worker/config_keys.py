@@ -81,6 +81,7 @@ def _with_weights_of(model: Any, config: Any) -> Any:
 
     Raises whatever transformers raises where there is no such model, or its shapes are others.
     """
+    config.dtype = model.dtype  # saving it has left a name, which xIELU does not take
     with no_init_weights(), torch.random.fork_rng():
         made = type(model)(config).eval()
     made.load_state_dict(model.state_dict())

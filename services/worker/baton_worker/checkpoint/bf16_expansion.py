@@ -11,7 +11,8 @@ _OURS = {
     *(spec.Attention, spec.KVSharingSource, spec.KVSharingTarget, spec.SharedAttention),
     *(spec.LinearAttention, spec.SelectiveStateSpace),
     *(spec.DeltaNet, spec.Mamba, spec.ShortConv, spec.StateSpace),
-    *(spec.Glu, spec.SharedGlu, spec.Mlp, spec.Moe, spec.ModalityMoe, NoneType),
+    *(spec.Glu, spec.SharedGlu, spec.Mlp, spec.XieluMlp),
+    *(spec.Moe, spec.ModalityMoe, NoneType),
 }
 """Parts that use only packed products, or float32 anyway."""
 

@@ -302,6 +302,7 @@ _RULES: dict[type, Callable[..., Any]] = {
     spec.SparseGlu: _dense,
     spec.SharedGlu: _dense,
     spec.Mlp: _dense,
+    spec.XieluMlp: _dense,
     spec.Moe: _moe,
     spec.ShortcutMoe: _forked,
     spec.ParallelMoe: _forked,

@@ -11,10 +11,10 @@ from baton_worker.distributed.communicator import Communicator
 from baton_worker.distributed.shard_spec import Shard
 from baton_worker.layers.attention.gqa import Attention
 from baton_worker.layers.embedding import Table
+from baton_worker.layers.ffn.sparse_glu import SparseGlu
 from baton_worker.layers.layer import Bare
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.norm import RmsNorm
-from baton_worker.layers.sparse_glu import SparseGlu
 from baton_worker.layers.ssm.gated_norm import GatedNorm
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba

@@ -21,6 +21,8 @@ from baton_worker.layers.attention.kv_reuse import (
 from baton_worker.layers.attention.mla import LatentAttention
 from baton_worker.layers.attention.sparse_mla import SparseLatentAttention
 from baton_worker.layers.build_context import BuildContext
+from baton_worker.layers.ffn.sparse_glu import SparseGlu
+from baton_worker.layers.ffn.xielu import XieluMlp
 from baton_worker.layers.mlp import Glu, Mlp
 from baton_worker.layers.moe.megablocks import MegablocksExperts
 from baton_worker.layers.moe.modality import ModalityMoe
@@ -28,7 +30,6 @@ from baton_worker.layers.moe.moe import Moe
 from baton_worker.layers.moe.parallel import ParallelMoe
 from baton_worker.layers.moe.shortcut import ShortcutMoe
 from baton_worker.layers.shared_block import SharedAttention, SharedGlu
-from baton_worker.layers.sparse_glu import SparseGlu
 from baton_worker.layers.ssm.delta_net import DeltaNet
 from baton_worker.layers.ssm.lightning_attention import LinearAttention
 from baton_worker.layers.ssm.mamba import Mamba
@@ -64,6 +65,7 @@ LAYERS: dict[type, type[nn.Module]] = {
     spec.SharedGlu: SharedGlu,
     spec.BoundedGlu: BoundedGlu,
     spec.Mlp: Mlp,
+    spec.XieluMlp: XieluMlp,
     spec.Moe: Moe,
     spec.ShortcutMoe: ShortcutMoe,
     spec.ParallelMoe: ParallelMoe,

@@ -80,6 +80,7 @@ from baton_worker.spec.ffn import (
     SharedGlu,
     ShortcutMoe,
     SparseGlu,
+    XieluMlp,
 )
 from baton_worker.spec.mobile_tower import (
     EdgeBlock,
@@ -286,4 +287,5 @@ __all__ = [
     "VisionTower",
     "VqTower",
     "WindowedTower",
+    "XieluMlp",
 ]

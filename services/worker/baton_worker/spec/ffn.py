@@ -62,6 +62,14 @@ class Mlp:
     bias: bool = False
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class XieluMlp(Mlp):
+    """Plain feed-forward whose activation has learned parameters (xIELU, arXiv:2411.13010)."""
+
+    parameters: tuple[float, float, float, float] | None = None
+    """`layers.ffn.xielu.PARAMETERS`; None: the checkpoint has them as tensors."""
+
+
 @dataclass(frozen=True, slots=True)
 class Router:
     """Routing of tokens to experts.

@@ -1,2 +1,2 @@
 """Streams and sparse gates of Gemma 3n in C++; the twins are in `layers.altup` and
-`layers.sparse_glu`."""
+`layers.ffn.sparse_glu`."""

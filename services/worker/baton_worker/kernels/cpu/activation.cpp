@@ -1,6 +1,7 @@
 // Activations and gates, value by value.
 
 #include <algorithm>
+#include <cmath>
 #include <cstdint>
 
 #include "activation.h"
@@ -28,6 +29,25 @@ void choose(int64_t which, const void* x, int64_t count, void* y) {
         activate(function, static_cast<const T*>(x), count, static_cast<T*>(y));
     });
 }
+
+// xIELU: the curvatures above and below zero, the slope there, and what is at most a negative value.
+struct Xielu {
+    float above, below, slope, floor;
+
+    Xielu(float positive, float negative, float slope_, float floor_)
+        : above(softplus(positive)), below(slope_ + softplus(negative)), slope(slope_),
+          floor(floor_) {}
+
+    static float softplus(float x) {
+        return static_cast<float>(std::max(x, 0.0f) + std::log1p(std::exp(-std::abs(double{x}))));
+    }
+
+    Vec operator()(Vec x) const {
+        const Vec risen = mul(mul(x, x), set1(above));
+        const Vec bent = mul(sub(expm1(min(x, set1(floor))), x), set1(below));
+        return fma(x, set1(slope), from_limit(x, zero(), risen, bent));
+    }
+};
 
 // Mirrored in activation.py.
 struct Gating {
@@ -96,4 +116,16 @@ extern "C" void baton_activate(int64_t which, int64_t bytes, const void* x, int6
         baton::choose<float>(which, x, count, y);
     else
         baton::choose<baton::Bf16>(which, x, count, y);
+}
+
+// x and y as in `baton_activate`; parameters as `layers.ffn.xielu` names them.
+extern "C" void baton_xielu(int64_t bytes, const void* x, int64_t count, const float* positive,
+                            const float* negative, const float* slope, const float* floor,
+                            void* y) {
+    using baton::Bf16;
+    const baton::Xielu function(*positive, *negative, *slope, *floor);
+    if (bytes == 4)
+        baton::activate(function, static_cast<const float*>(x), count, static_cast<float*>(y));
+    else
+        baton::activate(function, static_cast<const Bf16*>(x), count, static_cast<Bf16*>(y));
 }

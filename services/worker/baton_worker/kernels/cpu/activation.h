@@ -66,6 +66,14 @@ inline Vec tanh(Vec x) {
     return from_limit(size, set1(0.625f), signed_far, near);
 }
 
+// e^x - 1: near zero a series.
+inline Vec expm1(Vec x) {
+    const Vec small = max(x, set1(-0.25f));
+    Vec series = set1(1.0f);
+    for (float n = 7; n > 1; n--) series = fma(mul(series, small), set1(1 / n), set1(1.0f));
+    return from_limit(x, set1(-0.25f), mul(series, small), sub(exp(x), set1(1.0f)));
+}
+
 inline Vec relu(Vec x) { return max(zero(), x); }
 
 // use(function) with the activation of a number.

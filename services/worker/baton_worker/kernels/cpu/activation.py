@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import cache
 
 import torch
@@ -48,6 +48,22 @@ def activation_kernel(name: str, twin: Callable[[Tensor], Tensor]) -> Callable[[
 def _kernel() -> Kernel | None:
     kernels = library("activation")
     return None if kernels is None else Kernel(kernels.baton_activate, 5, tokens=3)
+
+
+def xielu(x: Tensor, parameters: Sequence[Tensor]) -> Tensor | None:
+    """xIELU with the float32 parameters of `layers.ffn.xielu`, on a CPU in C++; elsewhere None."""
+    if x.device.type != "cpu" or x.dtype not in _DTYPES or (run := _xielu_kernel()) is None:
+        return None
+    x = x.contiguous()
+    y = torch.empty_like(x)
+    run(x.dtype.itemsize, x, x.numel(), *parameters, y)
+    return y
+
+
+@cache
+def _xielu_kernel() -> Kernel | None:
+    kernels = library("activation")
+    return None if kernels is None else Kernel(kernels.baton_xielu, 8, tokens=2)
 
 
 class _Gating(ctypes.Structure):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from baton_worker.models.families import (
+    apertus,
     aria,
     audio_language,
     baichuan,
@@ -84,6 +85,7 @@ from baton_worker.models.families.common import DECLARED
 
 __all__ = [
     "DECLARED",
+    "apertus",
     "aria",
     "audio_language",
     "baichuan",

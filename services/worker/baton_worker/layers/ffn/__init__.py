@@ -1,0 +1,1 @@
+"""Feed-forwards of their own kind."""
