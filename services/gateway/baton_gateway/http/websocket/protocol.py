@@ -9,13 +9,20 @@ from typing import Any
 from uvicorn._types import ASGISendEvent
 from uvicorn.protocols.utils import ClientDisconnected
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
+from websockets.frames import Frame
 
 GOING_AWAY = 1012
 """Close code of a service that restarts (IANA's registry of RFC 6455)."""
 _NO_TEXT = 1007
 """Close code for text that is not UTF-8 (RFC 6455, section 7.4.1)."""
+_TOO_BIG = 1009
+"""Close code for a message that is too large (RFC 6455, section 7.4.1)."""
 MAX_MESSAGE_BYTES = 4 * 1024 * 1024
 """Largest message: longer ones close the connection with code 1009."""
+MAX_FRAGMENTS = 4096
+"""Most frames of one message. Empty ones count for nothing in its size, but each costs memory."""
+MAX_UNREAD_BYTES = 1024 * 1024
+"""Most bytes of pongs that wait for a client that does not read."""
 
 
 class WebSocketProtocol(WebSocketsSansIOProtocol):
@@ -43,6 +50,23 @@ class WebSocketProtocol(WebSocketsSansIOProtocol):
         await super().send(message)
         last = message["type"] == "websocket.http.response.body" and not message.get("more_body")
         self.handshake_complete = self.handshake_complete or last
+
+    def handle_cont(self, event: Frame) -> None:
+        """Add a frame to a message; one of too many frames closes the connection."""
+        if len(self.frames) < MAX_FRAGMENTS:
+            super().handle_cont(event)
+        elif not self.close_sent:
+            self.conn.send_close(_TOO_BIG, f"a message has at most {MAX_FRAGMENTS} frames")
+            self.handle_parser_exception()
+
+    def handle_ping(self) -> None:
+        """Answer a ping. A client that does not read the answers is cut off: uvicorn's
+        implementation would keep them all."""
+        if self.transport.is_closing():
+            return
+        super().handle_ping()
+        if self.transport.get_write_buffer_size() > MAX_UNREAD_BYTES:
+            self.transport.abort()
 
     def send_receive_event_to_app(self) -> None:
         """Pass a message to the application. Text that is not UTF-8 closes the connection, for
