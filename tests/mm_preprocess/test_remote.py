@@ -19,6 +19,7 @@ FILES = {
     "/round": (302, b"/round"),
     "/inside": (301, b"http://169.254.169.254/latest/meta-data"),
     "/file": (302, b"file:///etc/passwd"),
+    "/odd": (302, b"http://[::1/"),
     "/large": (200, bytes(101)),
     "/empty": (200, b""),
     "/gone": (404, b"no"),
@@ -61,6 +62,7 @@ def test_a_file_of_an_allowed_server(site: str) -> None:
     [
         ("/inside", "media_not_allowed", "169.254.169.254 is not one of those"),
         ("/file", "media_not_allowed", "not an http"),
+        ("/odd", "media_not_allowed", "redirects to something that is not a URL"),
         ("/round", "image_fetch_failed", "more than 3 times"),
         ("/large", "image_too_large", "larger than the 100 bytes"),
         ("/empty", "empty_image_file", "empty"),
@@ -83,6 +85,7 @@ def test_what_a_server_may_not_do(site: str, path: str, code: str, words: str) -
         ("http://example.org@127.0.0.1/", ("example.org",)),
         ("http://user@example.org/", ("example.org",)),
         ("http://[::1/", ("*",)),
+        ("http://ex ample.org/", ("*",)),
         ("ftp://example.org/", ("*",)),
         ("http://127.0.0.1/", ("*",)),
         ("http://localhost/", ("localhost",)),

@@ -44,7 +44,7 @@ def download(url: str, most: int, allowed: Sequence[str], kind: str = "image") -
         response = _get(parts, most, kind)
         if isinstance(response, bytes):
             return response
-        url = urljoin(url, response)
+        url = _redirected(url, response, kind)
     raise _unreachable(f"it redirects more than {MAX_REDIRECTS} times", kind)
 
 
@@ -79,6 +79,14 @@ def _checked(url: str, allowed: Sequence[str], kind: str) -> SplitResult:
     return parts
 
 
+def _redirected(url: str, place: str, kind: str) -> str:
+    """The URL that a redirect from `url` leads to."""
+    try:
+        return urljoin(url, place)
+    except ValueError as error:
+        raise _refused("it redirects to something that is not a URL", kind) from error
+
+
 def _matches(name: str, allowed: Iterable[str]) -> bool:
     return any(
         entry in (name, "*") or (entry.startswith("*.") and name.endswith(entry[1:]))
@@ -91,7 +99,10 @@ def _get(parts: SplitResult, most: int, kind: str) -> bytes | str:
     """Returns the file, or the target of a redirect."""
     host = parts.hostname or ""
     port = parts.port or _PORTS[parts.scheme]
-    connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    try:
+        connection = http.client.HTTPConnection(host, port, timeout=_SECONDS)
+    except http.client.InvalidURL as error:
+        raise _refused("its host name has spaces or control characters", kind) from error
     try:
         connection.sock = _connected(host, port, kind, secure=parts.scheme == "https")
         path = (parts.path or "/") + (f"?{parts.query}" if parts.query else "")
