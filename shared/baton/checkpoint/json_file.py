@@ -10,11 +10,17 @@ from typing import Any
 
 from baton.errors import ModelError
 
+LARGEST = 512 * 1024 * 1024
+"""Most bytes of a file. A larger one is no JSON file of a checkpoint, and would take its memory."""
 
-def read_json(path: Path, owner: str = "") -> dict[str, Any]:
-    """Read a JSON object from a file. Raises `ModelError`, which names the owner, if that fails."""
+
+def read_json(path: Path, owner: str = "", *, most: int = LARGEST) -> dict[str, Any]:
+    """Read a JSON object from a file of at most `most` bytes. Raises `ModelError`, which names the
+    owner, if that fails."""
     name = f"{path.name} of {owner}" if owner else path.name
     try:
+        if path.stat().st_size > most:
+            raise ModelError(f"{name} cannot be read: it has more than {most} bytes.")
         content = json.loads(path.read_text(encoding="utf-8"))
     except (OSError, ValueError, RecursionError) as error:
         raise ModelError(f"{name} cannot be read: {error}.") from error

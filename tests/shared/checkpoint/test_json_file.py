@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from baton.checkpoint.json_file import read_json, readable_fields
+from baton.checkpoint.json_file import LARGEST, read_json, readable_fields
 from baton.errors import ModelError
 
 
@@ -28,6 +28,17 @@ def test_anything_else_is_an_error(tmp_path: Path, content: bytes, words: str) -
 def test_a_file_that_is_missing_is_an_error(tmp_path: Path) -> None:
     with pytest.raises(ModelError, match=r"x\.json of m cannot be read"):
         read_json(tmp_path / "x.json", "m")
+
+
+def test_a_file_that_is_too_large_is_not_read(tmp_path: Path) -> None:
+    with (path := tmp_path / "x.json").open("wb") as file:
+        file.truncate(LARGEST + 1)
+    with pytest.raises(ModelError, match=rf"more than {LARGEST} bytes"):
+        read_json(path)
+    path.write_text('{"a": 1}')
+    assert read_json(path, most=8) == {"a": 1}
+    with pytest.raises(ModelError, match="more than 7 bytes"):
+        read_json(path, most=7)
 
 
 def test_a_field_of_another_type_is_an_error_of_the_file(tmp_path: Path) -> None:

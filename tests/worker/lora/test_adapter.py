@@ -206,6 +206,11 @@ def broken(folder: Path, change: Any) -> Path:
             lambda t: t.update({f"{Q}.lora_magnitude_vector": torch.ones(2)}),
             "no use_dora",
         ),
+        (
+            {Q: None},
+            lambda t: t[f"base_model.model.{Q}.lora_B.weight"].view(-1)[3:4].fill_(torch.nan),
+            r"q_proj\.lora_B\.weight that are not finite in float32",
+        ),
         ({Q: None, "rank": 20}, None, "--max-lora-rank is 16"),
         ({Q: None, "r": 3}, None, "says rank 3"),
     ],

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
@@ -16,6 +16,7 @@ from baton.errors import ModelError
 from baton_worker.checkpoint.formats.mmap import opened
 from baton_worker.kernels.lora import LoraPair
 from baton_worker.lora.magnitudes import is_magnitude, with_magnitudes
+from baton_worker.lora.module_scales import ModuleScales, module_scales
 from baton_worker.lora.peft_config import PeftConfig
 from baton_worker.lora.targets import LoraTargets, Whole
 
@@ -63,12 +64,37 @@ def read_adapter(folder: Path, targets: LoraTargets, max_rank: int) -> Adapter:
     try:
         with opened(path) as file:
             stored = {name: file.get_tensor(name) for name in sorted(file.keys())}
+            _check_finite(folder, stored, targets)
             wholes = dict(_wholes(folder, stored, config, targets))
-            pairs = dict(_pairs(folder, stored, config, targets, max_rank))
+            scales = module_scales(config, _modules(stored))
+            pairs = dict(_pairs(folder, stored, scales, targets, max_rank))
             pairs = with_magnitudes(folder, pairs, stored, config, targets)
         return Adapter(_digest(path, config), pairs, wholes)
     except (SafetensorError, OSError) as error:
         raise ModelError(f"{path} cannot be read: {error}.") from error
+
+
+def _check_finite(folder: Path, stored: Mapping[str, Tensor], targets: LoraTargets) -> None:
+    """Every number is finite in the model's precision: one that is not spoils all logits."""
+    for name, tensor in stored.items():
+        if not bool(torch.isfinite(tensor.to(targets.like.dtype)).all()):
+            kind = str(targets.like.dtype).removeprefix("torch.")
+            raise ModelError(
+                f"The adapter {folder} has numbers in {name} that are not finite in {kind}: save "
+                "it again from before its training diverged."
+            )
+
+
+def _modules(stored: Iterable[str]) -> Iterator[str]:
+    """The modules that have products, by names of tensors."""
+    for name in stored:
+        if (match := _NAME.fullmatch(name) or _TABLE.fullmatch(name)) is not None:
+            yield from {match["module"], _stem(match["module"])}
+
+
+def _stem(module: str) -> str:
+    """A module without the layers that peft puts around its parameters."""
+    return module.replace(".base_layer", "")
 
 
 def _digest(path: Path, config: PeftConfig) -> bytes:
@@ -82,7 +108,7 @@ def _digest(path: Path, config: PeftConfig) -> bytes:
 def _pairs(
     folder: Path,
     stored: Mapping[str, Tensor],
-    config: PeftConfig,
+    scales: ModuleScales,
     targets: LoraTargets,
     max_rank: int,
 ) -> Iterator[tuple[str, LoraPair]]:
@@ -100,13 +126,13 @@ def _pairs(
                 "served, and whole embeddings and heads."
             )
     _check_known(folder, sides, targets)
-    yield from _table_pairs(folder, tables, config, targets, max_rank)
+    yield from _table_pairs(folder, tables, scales, targets, max_rank)
     for module, both in sides.items():
         a, b = _both(folder, module, both)
         if targets.holds_experts(module):
-            yield from _expert_pairs(folder, module, (a, b), config, targets, max_rank)
+            yield from _expert_pairs(folder, module, (a, b), scales, targets, max_rank)
             continue
-        _check_rank(folder, module, (a, b), config, max_rank)
+        _check_rank(folder, module, (a, b), scales, max_rank)
         a = _on_device(a, targets)
         for name, rows in targets.split(module, b):
             if (len(rows), a.shape[1]) != targets.shapes[name]:
@@ -114,7 +140,7 @@ def _pairs(
                     f"The adapter {folder} is of another model: {module} is {list(b.shape)} times "
                     f"{list(a.shape)} there, and {name} has {targets.shapes[name]} here."
                 )
-            yield name, LoraPair(a, _on_device(rows.T, targets), config.scale_of(module))
+            yield name, LoraPair(a, _on_device(rows.T, targets), scales.scales[module])
 
 
 def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:
@@ -128,7 +154,7 @@ def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tenso
 def _table_pairs(
     folder: Path,
     tables: Mapping[str, Mapping[str, Tensor]],
-    config: PeftConfig,
+    scales: ModuleScales,
     targets: LoraTargets,
     max_rank: int,
 ) -> Iterator[tuple[str, LoraPair]]:
@@ -137,11 +163,11 @@ def _table_pairs(
         name, (a, b) = targets.table_of(module), _both(folder, module, sides)
         if name is None:
             raise ModelError(f"The adapter {folder} adapts {module}, no table of this model.")
-        _check_rank(folder, module, (a, b), config, max_rank)
+        _check_rank(folder, module, (a, b), scales, max_rank)
         _check_shape(folder, module, (a.shape[1], b.shape[0]), targets.table_shapes[name])
         yield (
             name,
-            LoraPair(_on_device(a.T, targets), _on_device(b.T, targets), config.scale_of(module)),
+            LoraPair(_on_device(a.T, targets), _on_device(b.T, targets), scales.scales[module]),
         )
 
 
@@ -149,12 +175,12 @@ def _expert_pairs(
     folder: Path,
     module: str,
     both: tuple[Tensor, Tensor],
-    config: PeftConfig,
+    scales: ModuleScales,
     targets: LoraTargets,
     max_rank: int,
 ) -> Iterator[tuple[str, LoraPair]]:
     """The products of experts that a checkpoint stacks in one parameter (`target_parameters`)."""
-    stem = module.replace(".base_layer", "")
+    stem = _stem(module)
     stacked = list(targets.stacked(stem, *both)) if both[0].ndim == both[1].ndim == 2 else []
     if not stacked:
         raise ModelError(
@@ -162,10 +188,10 @@ def _expert_pairs(
             f"{list(both[1].shape)} times {list(both[0].shape)} would fit."
         )
     for name, a, b in stacked:
-        _check_rank(folder, stem, (a, b), config, max_rank)
+        _check_rank(folder, stem, (a, b), scales, max_rank)
         yield (
             name,
-            LoraPair(_on_device(a, targets), _on_device(b.T, targets), config.scale_of(stem)),
+            LoraPair(_on_device(a, targets), _on_device(b.T, targets), scales.scales[stem]),
         )
 
 
@@ -212,10 +238,10 @@ def _check_known(folder: Path, modules: Mapping[str, object], targets: LoraTarge
 
 
 def _check_rank(
-    folder: Path, module: str, both: tuple[Tensor, Tensor], config: PeftConfig, max_rank: int
+    folder: Path, module: str, both: tuple[Tensor, Tensor], scales: ModuleScales, max_rank: int
 ) -> None:
     a, b = both
-    rank = config.rank_of(module)
+    rank = scales.ranks[module]
     if a.ndim != 2 or b.ndim != 2 or not len(a) == b.shape[1] == rank:
         raise ModelError(
             f"The adapter {folder} says rank {rank} of {module}, and stores {list(a.shape)} and "

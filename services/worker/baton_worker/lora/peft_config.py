@@ -6,7 +6,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -70,6 +69,8 @@ _READ = frozenset(
         "modules_to_save",
     }
 )
+_LARGEST = 4 * 1024 * 1024
+"""Most bytes of the file."""
 _CHANGES_BASE = ("pissa", "olora", "corda", "loftq", "lora_ga")
 """Initialisations that change the base weights: the stored products are of another base."""
 
@@ -98,7 +99,7 @@ class PeftConfig:
         path = folder / "adapter_config.json"
         if not os.path.isfile(path):  # Of a name that is too long, too.
             raise ModelError(f"{folder} has no adapter_config.json: it is not a PEFT folder.")
-        data = read_json(path)
+        data = read_json(path, most=_LARGEST)
         if why := refuses(data):
             raise ModelError(f"The adapter {folder} cannot be served: {why}.")
         try:
@@ -115,17 +116,9 @@ class PeftConfig:
             raise ModelError(f"{path} is not one that peft has written: {error!r}.") from error
         if min((config.rank, *config.rank_pattern.values())) < 1:
             raise ModelError(f"{path} has a rank below 1 (r, rank_pattern).")
+        if not all(map(math.isfinite, (config.alpha, *config.alpha_pattern.values()))):
+            raise ModelError(f"{path} has an alpha that is not finite (lora_alpha, alpha_pattern).")
         return config
-
-    def rank_of(self, module: str) -> int:
-        """Rank of the products of a module."""
-        return self.rank_pattern.get(_key(self.rank_pattern, module), self.rank)
-
-    def scale_of(self, module: str) -> float:
-        """Scale of the products of a module."""
-        alpha = self.alpha_pattern.get(_key(self.alpha_pattern, module), self.alpha)
-        rank = self.rank_of(module)
-        return alpha / math.sqrt(rank) if self.rslora else alpha / rank
 
     def canonical(self) -> bytes:
         """Text that is equal for equal scales; part of the adapter's digest."""
@@ -153,11 +146,3 @@ def refuses(data: Mapping[str, Any]) -> str | None:
     if strange:
         return f"its field {strange[0]} is unknown; {_MERGE}"
     return None
-
-
-def _key(patterns: Mapping[str, Any], module: str) -> str:
-    """The first pattern that matches the end of a module's name, as in peft."""
-    try:
-        return next((k for k in patterns if re.match(rf"(.*\.)?({k})$", module)), module)
-    except re.error as error:
-        raise ModelError(f"A pattern of the adapter is no regular expression: {error}.") from error
