@@ -412,6 +412,10 @@ def encoder(tensors: Tensors, c: Config) -> Tensors:
     return {re.sub(r"^(bert|nomic_bert|model)\.", "", n): t for n, t in kept.items()}
 
 
+def without_activations(tensors: Tensors, c: Config) -> Tensors:
+    return {name: t for name, t in tensors.items() if ".act_fn." not in name}
+
+
 granite_experts = split_rows(
     {
         "block_sparse_moe.input_linear": (
@@ -423,6 +427,12 @@ granite_experts = split_rows(
 )
 
 STEPS: dict[str, tuple[Step, ...]] = {
+    "apertus": (without_activations,),
+    "phimoe": (stacked,),
+    "laguna": (stacked, corrections),
+    "mellum": (stacked,),
+    "hy_v3": (stacked, corrections),
+    "cohere2moe": (stacked,),
     "falcon": (falcon_qkv,),
     "gpt2": (conv1d,),
     "gptneox": (per_head_qkv,),
@@ -476,6 +486,13 @@ STEPS: dict[str, tuple[Step, ...]] = {
 """What happens to the tensors of an architecture before they are renamed."""
 
 OWN_NAMES = {
+    "self_attn.g_proj": "attn_gate",
+    "experts.e_score_correction": "exp_probs_b",
+    "mlp.expert_bias": "exp_probs_b",
+    "mlp.router.gate": "ffn_gate_inp",
+    "mlp.shared_mlp.gate_proj": "ffn_gate_shexp",
+    "mlp.shared_mlp.up_proj": "ffn_up_shexp",
+    "mlp.shared_mlp.down_proj": "ffn_down_shexp",
     "experts.gate_up_proj": "ffn_gate_up_exps",
     "self_attn.W_pack": "attn_qkv",
     "block_sparse_moe.input_linear.gate": "ffn_gate_exps",
@@ -511,13 +528,14 @@ def convert(
         (folder / "config.json").read_text(), object_hook=lambda d: SimpleNamespace(**d)
     )
     tensors = load_file(folder / "model.safetensors")
+    listed = activations(tensors)
     for step in STEPS.get(arch, ()) if steps is None else steps:
         tensors = step(tensors, config)
     path = folder / "tiny.gguf"
     file = gguf.GGUFWriter(path, arch)
-    for key, value in (common(config) | metadata).items():
+    for key, value in (common(config) | listed | metadata).items():
         if value is not None:
-            add(file, key if key.startswith("tokenizer.") else f"{arch}.{key}", value)
+            add(file, key if key.startswith(("tokenizer.", "xielu.")) else f"{arch}.{key}", value)
     if factors := llama3_factors(config):
         file.add_tensor("rope_freqs.weight", np.array(factors, np.float32))
     for length in ("long", "short"):
@@ -555,6 +573,15 @@ def common(c: Config) -> dict[str, Any]:
         "expert_used_count": field(c, "num_experts_per_tok", "moe_k"),
         "tokenizer.ggml.eos_token_id": 1,
     }
+
+
+def activations(tensors: Tensors) -> dict[str, Any]:
+    """The parameters of xIELU by layer."""
+    listed = dict[str, list[float]]()
+    for name in sorted(tensors):
+        if ".act_fn." in name:
+            listed.setdefault(f"xielu.{name.rpartition('.')[2]}", []).append(tensors[name].item())
+    return listed
 
 
 def llama3_factors(c: Config) -> list[float]:

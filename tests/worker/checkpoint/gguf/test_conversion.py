@@ -405,6 +405,29 @@ GEMMA4 = {
 SHARED = MOE | {"expert_shared_feed_forward_length": 28}
 CONV = {"shortconv.l_cache": 4, "attention.layer_norm_rms_epsilon": 1e-5}
 SPARSE = {"mlp_only_layers": [], "attention_bias": False, "use_sliding_window": False}
+LAGUNA = {
+    **MOE,
+    "expert_weights_scale": 1.5,
+    "expert_gating_func": 2,
+    "expert_shared_feed_forward_length": 40,
+    "leading_dense_block_count": 1,
+    "attention.head_count": [4, 6, 8],
+    "attention.sliding_window": 9,
+    "rope.freq_base": 500_000.0,
+    "rope.freq_base_swa": 10_000.0,
+    "rope.dimension_count": 8,
+    "rope.dimension_count_swa": 16,
+}
+COMMAND = {
+    **MOE,
+    "expert_feed_forward_length": 80,
+    "feed_forward_length": 56,
+    "expert_shared_count": 2,
+    "leading_dense_block_count": 2,
+    "logit_scale": 0.0625,
+    "attention.sliding_window": 9,
+    "attention.sliding_window_pattern": [False, False, True, True, True, False],
+}
 MORE = [
     Case("qwen2vl", "Qwen2ForCausalLM", {}, {"use_sliding_window": False}),
     Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
@@ -434,6 +457,61 @@ MORE = [
                 "sliding_attention": {"rope_type": "default", "rope_theta": 10_000.0},
             }
         },
+    ),
+    Case("apertus", "ApertusForCausalLM", {}, NO_BIAS),
+    Case(
+        "phimoe",
+        "PhimoeForCausalLM",
+        MOE | {"expert_feed_forward_length": 80, "attention.sliding_window": 30},
+        {"router_jitter_noise": 0.01, **PLAIN_ROPE},
+    ),
+    Case(
+        "laguna",
+        "LagunaForCausalLM",
+        LAGUNA | {"attention.sliding_window_pattern": [False, True, False]},
+        NO_BIAS | {"moe_router_logit_softcapping": 0.0},
+    ),
+    Case(
+        "laguna",
+        "LagunaForCausalLM",
+        LAGUNA,
+        NO_BIAS
+        | {
+            "moe_router_logit_softcapping": 0.0,
+            "gating": "per-element",
+            "layer_types": ["full_attention", "sliding_attention", "sliding_attention"],
+        },
+    ),
+    Case(
+        "mellum",
+        "MellumForCausalLM",
+        MOE
+        | YARN
+        | {
+            "rope.freq_base": 10_000.0,
+            "rope.freq_base_swa": 500.0,
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": [True, False, True],
+        },
+        {"mlp_layer_types": None},
+    ),
+    Case(
+        "hy_v3",
+        "HYV3ForCausalLM",
+        MOE | {"expert_weights_scale": 2.826, "expert_gating_func": 2},
+        NO_BIAS | {"mlp_bias": False},
+    ),
+    Case(
+        "cohere2moe",
+        "Cohere2MoeForCausalLM",
+        COMMAND | EPS | {"expert_gating_func": 1},
+        NO_BIAS,
+    ),
+    Case(
+        "cohere2moe",
+        "Cohere2MoeForCausalLM",
+        COMMAND | {"expert_weights_norm": True},
+        NO_BIAS | {"rms_norm_eps": 1e-5, "expert_selection_fn": "sigmoid"},
     ),
     Case("xverse", "LlamaForCausalLM", {}, steps=(permuted,)),
     Case("qwen3moe", "Qwen3MoeForCausalLM", MOE, SPARSE, (stacked, fused_experts)),

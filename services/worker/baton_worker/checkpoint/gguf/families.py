@@ -249,6 +249,13 @@ def _baichuan(file: Metadata) -> Fields:
     }
 
 
+def _apertus(file: Metadata) -> Fields:
+    """The parameters of the activation in each layer."""
+    names = ("alpha_p", "alpha_n", "beta", "eps")
+    layers = zip(*(file.listed(f"xielu.{name}") for name in names), strict=True)
+    return {"xielu_parameters": [list(values) for values in layers]}
+
+
 def _exaone4(file: Metadata) -> Fields:
     return {"layer_types": layer_kinds(file)}
 
@@ -384,6 +391,7 @@ FAMILIES: dict[str, Family] = {
     "orion": Family("OrionForCausalLM", _orion),
     "baichuan": Family("BaichuanForCausalLM", _baichuan, permuted=True),
     "xverse": Family("LlamaForCausalLM", permuted=True),
+    "apertus": Family("ApertusForCausalLM", _apertus),
     "exaone": Family("ExaoneForCausalLM"),
     "exaone4": Family("Exaone4ForCausalLM", _exaone4),
     "pangu-embedded": Family("PanguEmbeddedForCausalLM"),

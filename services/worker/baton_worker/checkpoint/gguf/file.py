@@ -344,6 +344,13 @@ class GgufFile:
             raise ModelError(f"The GGUF file lacks {self._kind}.{key}.")
         return value
 
+    def listed(self, key: str) -> list[float]:
+        """See `metadata.Metadata`."""
+        value = self._field(key)
+        if not isinstance(value, list):
+            raise ModelError(f"The GGUF file lacks the list {key}: convert the model again.")
+        return value
+
     def _field(self, key: str, default: Any = None) -> Any:
         return self._metadata.get(key, default)
 

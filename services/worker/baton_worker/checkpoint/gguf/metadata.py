@@ -14,6 +14,10 @@ class Metadata(Protocol):
         """A field; required unless a default is given."""
         ...
 
+    def listed(self, key: str) -> list[float]:
+        """A required list outside the fields of the architecture."""
+        ...
+
     def has(self, tensor: str) -> bool:
         """Whether the file holds a tensor."""
         ...
@@ -68,8 +72,8 @@ def layer_norm(file: Metadata) -> Fields:
 
 def head_size(file: Metadata) -> int:
     """Channels per query head."""
-    hidden, heads = file.own("embedding_length"), file.own("attention.head_count")
-    size: int = file.own("attention.key_length", hidden // heads)
+    heads = max(each(file.own("attention.head_count"), 1))
+    size: int = file.own("attention.key_length", file.own("embedding_length") // max(1, heads))
     return size
 
 
@@ -90,3 +94,15 @@ def layer_kinds(file: Metadata) -> list[str] | None:
 def each(value: Any, count: int) -> list[Any]:
     """Expand one value for all layers to a list."""
     return value if isinstance(value, list) else [value] * count
+
+
+def ropes(file: Metadata) -> SimpleNamespace:
+    """The ropes of layers without windows and of those with one, which is never scaled."""
+    full, size = file.rope(), head_size(file)
+    if (factor := file.own("rope.scaling.yarn_attn_factor", None)) is not None:
+        full.attention_factor = factor
+    base = file.own("rope.freq_base_swa", full.rope_theta)
+    local = SimpleNamespace(rope_type="default", rope_theta=base)
+    for rope, key in ((full, "rope.dimension_count"), (local, "rope.dimension_count_swa")):
+        rope.partial_rotary_factor = file.own(key, size) / size
+    return SimpleNamespace(full_attention=full, sliding_attention=local)

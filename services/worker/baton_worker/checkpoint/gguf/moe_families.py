@@ -13,6 +13,7 @@ from baton_worker.checkpoint.gguf.metadata import (
     head_size,
     layer_kinds,
     partial,
+    ropes,
 )
 
 _SOFTMAX, _SIGMOID = 1, 2
@@ -322,6 +323,78 @@ def _step35(file: Metadata) -> Fields:
     }
 
 
+def _phimoe(file: Metadata) -> Fields:
+    """The router's jitter is not in files."""
+    window = file.own("attention.sliding_window", 0)
+    bias = {"lm_head_bias": file.has("output.bias")}
+    return experts(file, normed=True) | bias | {"sliding_window": window or None}
+
+
+def _mellum(file: Metadata) -> Fields:
+    return experts(file, normed=True) | {
+        "layer_types": _kinds(file),
+        "rope_parameters": ropes(file),
+    }
+
+
+def _kinds(file: Metadata, *, full_first: bool = False) -> list[str] | None:
+    """The layer types; without a list every fourth layer has no window, the first or the last."""
+    if file.own("attention.sliding_window", None) is None:
+        return None
+    every = file.own("attention.sliding_window_pattern", 4)
+    if isinstance(every, list):
+        return layer_kinds(file)
+    full = 0 if full_first else every - 1
+    return [
+        "full_attention" if layer % every == full else "sliding_attention"
+        for layer in range(file.own("block_count"))
+    ]
+
+
+def _laguna(file: Metadata) -> Fields:
+    """Gates are as many as heads, or as channels."""
+    heads = each(file.own("attention.head_count"), file.own("block_count"))
+    per_head = file.rows("attn_gate") == heads[0]
+    fields = corrected(file)
+    return {
+        **fields,
+        "num_attention_heads_per_layer": heads,
+        "gating": "per-head" if per_head else "per-element",
+        "layer_types": _kinds(file, full_first=True),
+        "rope_parameters": ropes(file),
+        "moe_routed_scaling_factor": fields["routed_scaling_factor"],
+        "shared_expert_intermediate_size": file.own("expert_shared_feed_forward_length"),
+    }
+
+
+def _hunyuan_v3(file: Metadata) -> Fields:
+    fields = corrected(file)
+    size, shared = fields["moe_intermediate_size"], file.rows("ffn_gate_shexp")
+    dense, count = fields["first_k_dense_replace"], file.own("block_count")
+    return fields | {
+        "num_shared_experts": shared // size,
+        "mlp_layer_types": ["sparse" if layer >= dense else "dense" for layer in range(count)],
+        "router_scaling_factor": fields["routed_scaling_factor"],
+    }
+
+
+def _cohere2_moe(file: Metadata) -> Fields:
+    """Norms are RMS norms if the file has their epsilon."""
+    fields = experts(file, normed=False)
+    gate = file.own("expert_gating_func", _SIGMOID)
+    return {
+        **fields,
+        "rms_norm_eps": file.own("attention.layer_norm_rms_epsilon", None),
+        "layer_norm_eps": file.own("attention.layer_norm_epsilon", 1e-5),
+        "intermediate_size": fields["moe_intermediate_size"],
+        "prefix_dense_intermediate_size": file.own("feed_forward_length"),
+        "num_shared_experts": fields["n_shared_experts"],
+        "expert_selection_fn": {_SOFTMAX: "softmax", _SIGMOID: "sigmoid"}.get(gate, str(gate)),
+        "layer_types": layer_kinds(file),
+        "logit_scale": file.own("logit_scale"),
+    }
+
+
 MIXTURES: dict[str, Family] = {
     "llama with experts": Family("MixtralForCausalLM", _normed, permuted=True),
     "qwen2moe": Family("Qwen2MoeForCausalLM", _qwen2_moe),
@@ -345,6 +418,11 @@ MIXTURES: dict[str, Family] = {
     "afmoe": Family("AfmoeForCausalLM", _afmoe),
     "jamba": Family("JambaForCausalLM", _jamba, per_layer=True),
     "llama4": Family("Llama4ForCausalLM", _llama4),
+    "phimoe": Family("PhimoeForCausalLM", _phimoe),
+    "laguna": Family("LagunaForCausalLM", _laguna, per_layer=True, names_of="dots1"),
+    "mellum": Family("MellumForCausalLM", _mellum, names_of="qwen3moe"),
+    "hy_v3": Family("HYV3ForCausalLM", _hunyuan_v3, names_of="dots1"),
+    "cohere2moe": Family("Cohere2MoeForCausalLM", _cohere2_moe, names_of="dots1"),
     "step35": Family("Step3p5ForCausalLM", _step35, norms_plus_one=True, per_layer=True),
 }
 """By `general.architecture`."""

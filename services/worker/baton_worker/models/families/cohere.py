@@ -17,7 +17,7 @@ from baton_worker.models.families.common import (
     layer_norm,
     rotating_windows,
 )
-from baton_worker.models.families.moe_common import FUSED, router
+from baton_worker.models.families.moe_common import FUSED, draft_layers, router
 from baton_worker.spec import (
     Attention,
     Decoder,
@@ -59,7 +59,8 @@ def cohere2_moe(c: Config) -> Decoder:
     size = getattr(c, "prefix_dense_intermediate_size", None) or c.intermediate_size
     ffns: dict[str, Ffn] = {"sparse": moe, "dense": replace(glu(c), intermediate=size)}
     kinds = _mlp_types(c)
-    whole = _parallel(c, _mixers(c, kinds), [ffns[kind] for kind in kinds], stacked=FUSED)
+    halves = [ffns[kind] for kind in kinds]
+    whole = _parallel(c, _mixers(c, kinds), halves, stacked=FUSED, unused=draft_layers(c))
     return whole if eps is None else replace(whole, norm=Norm(eps=eps))
 
 
