@@ -237,6 +237,9 @@ def info_of(worker: WorkerEngine, name: str) -> WorkerInfo:
         windows=resolved.groups.windows,
         alignment=resolved.alignment,
         num_speculative_tokens=drafts.num_speculative_tokens if drafts else 0,
+        adapters=worker.adapters.infos if worker.adapters else (),
+        max_loras=worker.max_loras,
+        max_cpu_loras=worker.adapters.capacity if worker.adapters else 0,
     )
 
 

@@ -18,16 +18,19 @@ from baton_mm_preprocess.model_info import read_model
 from baton_mm_preprocess.processors.any_processor import among
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
 from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.load_tower import load_tower
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
 from tests.fakes.whole_system import Whole, whole
 from tests.oracles.towers.sights import makers
 from tests.support import tiny_models, tiny_molmo2, tiny_phi4, tiny_towers
 from tests.support.tiny_dual_encoders import data_url, picture
+from tests.support.worker.lora_folders import deltas, write_adapter
 
 COUNT = 8
 PAGE = Path(__file__).parents[2] / "docs" / "api" / "multimodal.md"
 PICTURES = [picture(60, 40, 1), picture(30, 33, 2)]
+_DRAFTS = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
 _SQUARE = {"height": 30, "width": 30}
 _OFFERED = [[30, 60], [60, 30], [60, 60], [90, 30], [30, 90]]
 CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
@@ -278,34 +281,73 @@ def test_answers_to_a_picture_whose_tokens_see_one_another(tmp_path: Path) -> No
 
 def test_answers_to_pictures_of_gemma_4(tmp_path: Path) -> None:
     """The tokens of transformers, and again from the cache: in steps of 12 tokens, which cut every
-    image, and in steps of 92 where the tokens of an image see one another."""
+    image, and in steps of 92 where the tokens of an image see one another. Beside drafts and of two
+    ranks; an encode worker makes the same embeddings, an adapter answers as if it was merged."""
     for name, most in (("gemma4", 12), ("gemma4-both-ways", 92)):
-        model = tiny_towers.tiny_tower(name, folder := tmp_path / name)
-        fields = {"max_soft_tokens": 70, "patch_size": 4}
-        token = save(
-            folder,
-            ("<|image|>", "<|image>", "<image|>"),
-            {"image_processor_type": "Gemma4ImageProcessor", **fields},
-        )
-        config = json.loads((folder / "config.json").read_text())
-        config |= {"boi_token_id": token + 1, "eoi_token_id": token + 2}
-        (folder / "config.json").write_text(json.dumps(config))
-        model.config.image_token_id = token
-        own = transformers.Gemma4ImageProcessorPil(**fields)
-        with whole(folder, worker={"block_size": 4, "max_num_batched_tokens": most}) as here:
+        model, processor = _gemma4(name, folder := tmp_path / name)
+        settings = {"block_size": 4, "max_num_batched_tokens": most}
+        with whole(folder, worker=settings) as here:
             for count in (1, 2):
                 prompt, answer = ask(here, count)
-                seen = own(PICTURES[:count], return_tensors="pt")
-                assert prompt.count(token) == sum(seen.pop("num_soft_tokens_per_image")) >= 60
-                assert prompt.count(token + 1) == prompt.count(token + 2) == count
-                tokens = list(prompt)
-                for _ in range(COUNT):
-                    kinds = (torch.tensor([tokens]) == token).int()
-                    with torch.no_grad():
-                        logits = model(torch.tensor([tokens]), mm_token_type_ids=kinds, **seen)
-                    tokens.append(int(logits.logits[0, -1].argmax()))
-                assert answer == tokens[len(prompt) :], (name, count)
+                assert answer == _seen_and_written(model, processor, prompt, count), (name, count)
                 assert ask(here, count)[1] == answer
+        for more in ({"speculative_config": _DRAFTS}, {"tensor_parallel_size": 2}):
+            with whole(folder, worker=settings | more) as here:
+                assert ask(here, 2) == (prompt, answer), (name, more)
+        context = BuildContext(torch.device("cpu"), torch.float32)
+        alone, made = load_tower(folder, context).tower, processed(folder, 2)
+        found = alone.encode_media(
+            [torch.from_numpy(one.pixels) for one in made], [one.grid for one in made]
+        )
+        assert torch.equal(torch.cat(found), embeddings(folder, 2)), name
+        _adapted(model, processor, folder, settings, answer)
+
+
+def _gemma4(name: str, folder: Path) -> tuple[Any, Any]:
+    """Write a checkpoint; returns the model of transformers, and its image processor."""
+    model = tiny_towers.tiny_tower(name, folder)
+    fields = {"max_soft_tokens": 70, "patch_size": 4}
+    marks = ("<|image|>", "<|image>", "<image|>")
+    token = save(folder, marks, {"image_processor_type": "Gemma4ImageProcessor", **fields})
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"boi_token_id": token + 1, "eoi_token_id": token + 2}
+    (folder / "config.json").write_text(json.dumps(config))
+    model.config.image_token_id = token
+    return model, transformers.Gemma4ImageProcessorPil(**fields)
+
+
+def _seen_and_written(model: Any, processor: Any, prompt: list[int], count: int) -> list[int]:
+    """What Gemma 4 of transformers writes greedily."""
+    token, tokens = model.config.image_token_id, list(prompt)
+    seen = processor(PICTURES[:count], return_tensors="pt")
+    assert prompt.count(token) == sum(seen.pop("num_soft_tokens_per_image")) >= 60
+    assert prompt.count(token + 1) == prompt.count(token + 2) == count
+    for _ in range(COUNT):
+        kinds = (torch.tensor([tokens]) == token).int()
+        with torch.no_grad():
+            logits = model(torch.tensor([tokens]), mm_token_type_ids=kinds, **seen)
+        tokens.append(int(logits.logits[0, -1].argmax()))
+    return tokens[len(prompt) :]
+
+
+def _adapted(
+    model: Any, processor: Any, folder: Path, settings: dict[str, Any], base: list[int]
+) -> None:
+    """The base and an adapter of its text layers, of which transformers gets a sum."""
+    modules = {
+        name: (module.out_features, module.in_features)
+        for name, module in model.named_modules()
+        if "language_model.layers" in name and name.endswith(("q_proj", "o_proj", "down_proj"))
+    }
+    adapter = write_adapter(folder.with_name(f"{folder.name}-lora"), modules, scale=0.2)
+    lora = {"enable_lora": True, "lora_modules": f"one={adapter}"}
+    with whole(folder, worker=settings | lora) as here:
+        assert ask(here, 2)[1] == base
+        here.model = "one"
+        prompt, answer = ask(here, 2)
+    for name, delta in deltas(adapter).items():
+        model.get_submodule(name).weight.data += delta
+    assert answer == _seen_and_written(model, processor, prompt, 2) != base
 
 
 @pytest.mark.row("V12", "F02.10")
@@ -332,8 +374,7 @@ def test_answers_to_a_picture_whose_end_has_an_embedding(tmp_path: Path) -> None
         sound = {"type": "input_audio", "input_audio": {"data": "aGk=", "format": "wav"}}
         body = {"model": here.model, "messages": [{"role": "user", "content": [sound]}]}
         assert here.post("/v1/chat/completions", body).status_code == 400
-    drafts = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
-    for more in ({"speculative_config": drafts}, {"tensor_parallel_size": 2}):
+    for more in ({"speculative_config": _DRAFTS}, {"tensor_parallel_size": 2}):
         with whole(tmp_path, worker={"block_size": 4, **more}) as here:
             assert ask(here, 2)[1] == answer, more
 

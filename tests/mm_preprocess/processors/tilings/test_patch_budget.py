@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from transformers import Gemma4ImageProcessorPil, Gemma4Processor
 
-from baton.errors import ModelError
+from baton.errors import InvalidRequest, ModelError
 from baton_mm_preprocess.processors.families import FAMILIES
 from baton_mm_preprocess.processors.image_processors import processor_of
 from baton_mm_preprocess.processors.patches import patchify
@@ -64,3 +64,10 @@ def test_what_contradicts_itself_is_refused() -> None:
         made({}, max_soft_tokens=100)
     with pytest.raises(ModelError, match="do_resize"):
         made({}, do_resize=False)
+
+
+def test_an_image_without_positions_is_refused() -> None:
+    processor = made({"vision_config": {"position_embedding_size": 48}}, max_soft_tokens=70)
+    assert processor(picture(64, 48)).grid == (1, 21, 27)
+    with pytest.raises(InvalidRequest, match=r"210 patches .* positions for 48"):
+        processor(picture(900, 3))

@@ -105,7 +105,8 @@ def gemma4(files: Files, fields: dict[str, Any]) -> Processor:
     plain = read_colors(fields)
     mean = tuple(m + s / 2 for m, s in zip(plain.mean, plain.std, strict=True))
     colors = Colors(plain.scale, mean, tuple(s / 2 for s in plain.std))
-    return PatchBudget(colors, patch, merge, most, fields["resample"])
+    longest = files.vision.get("position_embedding_size", 10_240)
+    return PatchBudget(colors, patch, merge, most, fields["resample"], longest)
 
 
 def qwen_vl(files: Files, fields: dict[str, Any]) -> Processor:

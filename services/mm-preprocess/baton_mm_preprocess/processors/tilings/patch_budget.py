@@ -7,6 +7,7 @@ import math
 import msgspec
 from PIL import Image
 
+from baton.errors import InvalidRequest
 from baton_mm_preprocess.processors.colors import Colors
 from baton_mm_preprocess.processors.patches import patchify
 from baton_mm_preprocess.processors.processed_image import ProcessedImage
@@ -22,11 +23,19 @@ class PatchBudget(msgspec.Struct, frozen=True, tag=True):
     merge: int
     most_tokens: int
     resample: int
+    longest: int
+    """Most patches of a side, for which the encoder has positions."""
 
     def __call__(self, image: Image.Image) -> ProcessedImage:
-        """Process an image in RGB."""
+        """Process an image in RGB. Raises `InvalidRequest` for one with too long a side."""
         size = self.size(size_of(image))
         rows, columns = size[0] // self.patch, size[1] // self.patch
+        if max(rows, columns) > self.longest:
+            raise InvalidRequest(
+                f"The image has {max(rows, columns)} patches on its longer side, and the encoder "
+                f"has positions for {self.longest}. Send one that is closer to a square.",
+                code="image_too_large",
+            )
         pixels = self.colors(pixels_of(resized(image, size, self.resample)))
         patches = patchify(pixels, self.patch, self.merge)
         return ProcessedImage(patches, (1, rows, columns), rows * columns // self.merge**2)
