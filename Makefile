@@ -79,6 +79,7 @@ docs: $(VENV)/docs.stamp ## build the documentation site into build/site
 	$(BIN)/mkdocs build --strict $(ARGS)
 
 up: ## the same system in containers
+	@command -v docker >/dev/null || { echo "make up needs Docker with its compose plugin; make serve does without"; exit 1; }
 	docker compose up --build --wait $(ARGS)
 
 down: ## stop the containers; the fetched models stay

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import runpy
 import signal
@@ -16,25 +17,28 @@ from baton.settings import SERVICES, environment
 
 _TOOLS = {
     "serve": "run the whole system on this machine",
-    "chat": "talk to a server in the terminal",
-    "bench": "measure a server (bench serve), how it scales (bench scaling), what images cost "
-    "(bench images) or an engine alone (bench engine), or write docs/performance.md (bench page)",
+    "chat": "chat with a running server in the terminal",
+    "smoke": "ask a running server some questions and check its answers",
+    "bench": "measure a server; also bench scaling, bench images, bench engine and bench page",
     "peers": "measure Baton, vLLM and llama.cpp in turn, on the same weights",
-    "smoke": "ask a server some questions and judge the streams",
     "eval": "score English and Chinese texts with a server (eval nll)",
-    "run-batch": "answer a file of requests, with a server that runs or one of its own",
+    "run-batch": "answer a file of requests in OpenAI's batch format",
     "quantize": "round the weights of a checkpoint and write one that loads as it is",
-    "parse": "read a model's output into reasoning, content and tool calls",
-    "replay": "reproduce a recorded scheduler run, decision by decision",
+    "parse": "split a model's output into reasoning, content and tool calls",
     "fleet": "show the workers, change their roles (fleet role) or numbers (fleet scale)",
-    "drain": "let a worker pass on what it runs and end",
+    "drain": "move the sequences of a worker to others, then end it",
+    "replay": "reproduce a recorded scheduler run, decision by decision",
     "device-keeper": "hold the memory of a GPU's workers (baton serve starts it)",
-    "keys": "make the keys that encrypt the links between hosts",
+    "keys": "create the keys that encrypt the links between hosts",
     "settings": "print every setting, or write the generated pages",
     "topology": "print the links between the services as a Mermaid diagram",
     "matrix": "write SUPPORT.md from the last full test run",
 }
 
+_USAGE = """usage: baton VERB [flags]
+
+`baton serve MODEL` starts a server, and `baton chat` talks to it. `baton VERB --help` lists the
+flags of a verb."""
 _PARTS = {
     ("bench", "serve"): "baton_ops.bench.serve",
     ("bench", "engine"): "baton_worker.bench",
@@ -63,7 +67,7 @@ def usage() -> str:
     """The help text."""
     rows = [f"  {verb:<14} {text}" for verb, text in _TOOLS.items()]
     rows += [f"  {service:<14} run the {service} service alone" for service in SERVICES]
-    return "usage: baton VERB [--help] [flags]\n\n" + "\n".join(rows)
+    return f"{_USAGE}\n\n" + "\n".join(rows)
 
 
 def _module(verb: str) -> str | None:
@@ -85,7 +89,9 @@ def main() -> None:
     words = 2 if tuple(sys.argv[1:3]) in _PARTS else 1
     module = _PARTS[verb, sys.argv[2]] if words == 2 else _module(verb)
     if module is None:
-        fail("baton", SettingsError(f"unknown verb '{verb}'\n\n{usage()}"))
+        near = difflib.get_close_matches(verb, [*_TOOLS, *SERVICES], n=1)
+        hint = f"Did you mean '{near[0]}'? " if near else ""
+        fail("baton", SettingsError(f"unknown verb '{verb}'. {hint}`baton --help` lists all."))
     if find_spec(module.partition(".")[0]) is None:
         hint = "pip install 'baton-serve[all]'"
         fail("baton", SettingsError(f"'{verb}' is not installed here: {hint}"))

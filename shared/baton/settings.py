@@ -99,13 +99,14 @@ class Settings(BaseSettings):
     """Addresses at which gateways reach the tokenizers, separated by commas; empty means the run
     directory."""
     mm_preprocess_address: str = setting("", "network", advanced=True)
-    """The same for media preprocessors."""
+    """Addresses at which gateways reach the media preprocessors, separated by commas; empty means
+    the run directory."""
     redis_url: Annotated[str, AfterValidator(_checked_redis_url)] = setting("", "network")
-    """Find services through leases in this Redis instead of static addresses."""
+    """Redis through which services find each other by leases, instead of by static addresses."""
     curve_keys_dir: Path | None = setting(None, "security")
     """Encrypt every link with the CURVE keys of this directory; see `baton keys`."""
     trusted_network: bool = setting(False, "security")
-    """Allow unencrypted tcp://, including loopback: only Baton can reach that network."""
+    """Allow unencrypted tcp:// links: declares that only Baton can reach that network."""
     cache_dir: Path = setting(..., "model", default_factory=lambda: user_cache_path("baton"))
     """Directory of downloaded models."""
     offline: bool = setting(False, "model")
@@ -115,7 +116,7 @@ class Settings(BaseSettings):
     otlp_endpoint: str = setting("", "observability")
     """OTLP/HTTP collector for traces, like http://collector:4318; empty means no tracing."""
     shutdown_timeout: float = setting(30.0, "reliability", ge=0)
-    """Time limit of running requests after SIGTERM."""
+    """Seconds that running requests have to end after SIGTERM."""
 
     config: Path | None = setting(None, "model")
     """YAML file of settings, by the names of the flags; flags and variables take precedence."""

@@ -12,6 +12,7 @@ from typing import Any, Literal
 import httpx
 
 from baton.errors import Unavailable
+from baton_ops.server_url import unavailable
 
 GRACE_SECONDS = 60.0
 """Seconds that requests may continue after the last one was sent."""
@@ -208,7 +209,7 @@ async def first_model(client: httpx.AsyncClient) -> str:
         answer = await client.get("/v1/models")
         models = answer.raise_for_status().json()["data"]
     except httpx.HTTPError as error:
-        raise Unavailable(f"{client.base_url} does not list its models: {error}") from error
+        raise unavailable(client.base_url, error) from error
     if not models:
         raise Unavailable("The server has no model yet: try again in a moment.")
     return str(models[0]["id"])

@@ -15,7 +15,7 @@ from rich.console import Console
 from baton.errors import BatonError, SettingsError, Unavailable
 from baton.process.lifecycle import fail
 from baton.settings import Settings
-from baton_ops.server_url import ServerUrl
+from baton_ops.server_url import ServerUrl, unavailable
 
 
 class Chat(Settings, prefix="chat"):
@@ -49,7 +49,10 @@ class Conversation:
         self.model = self._first_model()
 
     def _first_model(self) -> str:
-        answer = self._client.get("/v1/models")
+        try:
+            answer = self._client.get("/v1/models")
+        except httpx.HTTPError as error:
+            raise unavailable(self._client.base_url, error) from error
         _check(answer)
         models: list[dict[str, str]] = answer.json()["data"]
         if not models:

@@ -24,8 +24,6 @@ class Drain(Settings, prefix="drain"):
 
     Give the same --run-dir (or BATON_RUN_DIR) to `baton serve` and here, so that this command finds
     it.
-
-    Give --run-dir (or BATON_RUN_DIR) to `baton serve` and here: it is how they find each other.
     """
 
     worker: CliPositionalArg[str]
@@ -55,7 +53,7 @@ def main() -> None:
         drain(options)
     except BatonError as error:
         fail("baton drain", error)
-    print(f"{options.worker} has passed on everything")
+    print(f"{options.worker} is drained")
 
 
 if __name__ == "__main__":

@@ -30,7 +30,7 @@ class Pages(Settings, prefix="settings"):
     write: bool = False
     """Write ops/env.example and ops/SETTINGS.md."""
     check: bool = False
-    """Fail when one of the two is stale."""
+    """Fail if ops/env.example or ops/SETTINGS.md is stale."""
 
 
 class Row(NamedTuple):

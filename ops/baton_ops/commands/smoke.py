@@ -31,7 +31,7 @@ from baton.errors import BatonError, Unavailable
 from baton.process.lifecycle import fail
 from baton.settings import Settings
 from baton_ops.quality.baseline import Baseline
-from baton_ops.server_url import ServerUrl
+from baton_ops.server_url import ServerUrl, unavailable
 
 Language = Literal["en", "ko"]
 QUESTIONS: dict[Language, tuple[str, ...]] = {
@@ -271,7 +271,7 @@ def _first_model(client: httpx.Client) -> str:
     try:
         models = client.get("/v1/models").raise_for_status().json()["data"]
     except (httpx.HTTPError, ValueError, KeyError) as error:
-        raise Unavailable(f"{client.base_url} does not list its models: {error}") from error
+        raise unavailable(client.base_url, error) from error
     if not models:
         raise Unavailable("The server has no model yet: try again in a moment.")
     return str(models[0]["id"])

@@ -82,7 +82,8 @@ class Reader:
             flag, values = self.settings[target]
             self.settings[target] = (flag, f"{values},{word}")
         else:
-            raise SettingsError(f"'{word}' belongs to no flag: the model is named already.")
+            model = self.settings["model"][1]
+            raise SettingsError(f"'{word}' follows no flag, and the model is '{model}' already.")
 
     def _flag(self, word: str, words: list[str]) -> str:
         flag, equals, value = word.partition("=")

@@ -51,20 +51,21 @@ class Serve(Settings):
     model: CliPositionalArg[str] = setting(DEFAULT_MODEL, "model")
     """Directory, .gguf file, org/name[@revision], or pypi://package[==version]/file."""
     workers: int | None = setting(None, "parallelism", ge=0, le=_MOST_WORKERS)
-    """Workers that prefill and decode; 1, or 0 if the next two are given."""
+    """Workers that prefill and decode; default 1, or 0 if --prefill-workers or --decode-workers is
+    given."""
     data_parallel_size: int | None = setting(None, "parallelism", ge=1, le=_MOST_WORKERS)
-    """The same under vLLM's name: this number of workers, each with the complete model. With
+    """vLLM's name of --workers: this number of workers, each with the complete model. With
     `--scheduler.placement-policy modulo` each request is assigned to one of them on arrival."""
     prefill_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
-    """Workers that prefill and hand sequences off."""
+    """Workers that only prefill and hand sequences off to decode workers."""
     decode_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
-    """Workers that decode sequences from prefill workers."""
+    """Workers that only decode, sequences of prefill workers."""
     encode_workers: int = setting(0, "parallelism", ge=0, le=_MOST_WORKERS)
     """Workers that only encode images, for prefill workers."""
     spares: bool = setting(True, "reliability")
-    """Keep a second process of every gateway, tokenizer and scheduler loaded, to take over when it
-    exits; also of workers on GPUs, whose weights and pages are then held by a keeper process, and
-    of workers of several processes."""
+    """Keep a loaded spare process of every gateway, tokenizer and scheduler, which takes over when
+    one exits; also of workers on GPUs, whose weights and KV pages a keeper process then holds, and
+    of workers of several ranks."""
     fork_workers: bool = setting(True, "reliability", advanced=True)
     """On CPUs: load the model once, in a fork server from which workers are forked, at the start
     and after each exit. If memory has no room for another copy of the weights, each worker loads
@@ -72,17 +73,18 @@ class Serve(Settings):
     spares."""
     gateways: int = setting(1, "reliability", ge=1, le=16)
     """Gateways behind one port: if one is lost or cut off, its durable streams continue at another
-    immediately."""
+    at once."""
     tokenizers: int = setting(1, "reliability", ge=1, le=16)
     """Tokenizers that share the work: if one is lost or cut off, its streams move to another."""
     stopped_process_seconds: float = setting(STOPPED_SECONDS, "reliability", advanced=True, ge=0)
     """A service, other than a worker, that was stopped (SIGSTOP) for this long is killed and
     restarted; 0 disables the limit."""
     hung_process_seconds: float = setting(HUNG_SECONDS, "reliability", advanced=True, ge=0)
-    """The same for one whose main loop hangs, in a deadlock or an endless loop. Time in which it
-    waits for a processor or the disk does not count."""
+    """A service, other than a worker, whose main loop hangs for this long, in a deadlock or an
+    endless loop, is killed and restarted; 0 disables the limit. Time in which it waits for a
+    processor or the disk does not count."""
     startup_timeout: float = setting(900.0, "reliability", gt=0)
-    """Time limit for loading the model, after which `baton serve` exits."""
+    """Seconds that the system has to become ready, after which `baton serve` exits."""
 
     @classmethod
     def load(cls, argv: Sequence[str] = ()) -> Self:

@@ -62,7 +62,8 @@ def listening(explicit: dict[str, str]) -> Address:
             probe.bind((host, int(text)))
         except (OSError, OverflowError) as error:
             raise SettingsError(
-                f"Cannot listen on {host} port {text}: {error}. Choose another: --port 0 takes any."
+                f"Cannot listen on {host} port {text}: {error}. Choose another --host or --port; "
+                "--port 0 takes any free port."
             ) from error
         return Address(host, int(probe.getsockname()[1]), key, admin_key)
 

@@ -87,19 +87,20 @@ class Config(Settings, prefix="gateway"):
     """Other gateways of this machine listen on the same port (SO_REUSEPORT), with the same journal.
     While this one has no scheduler, it redirects its clients to them."""
     allowed_hosts: str = setting("", "security")
-    """Host names that requests may carry, separated by commas, or *; empty means any, or, when
-    HTTP listens on a loopback address, only names of this machine."""
+    """Host names that requests may carry, separated by commas, or * for any; empty means only names
+    of this machine if HTTP listens on a loopback address, and any otherwise."""
     allowed_origins: str = setting("", "security")
     """Origins whose pages may use this server from a browser (CORS), separated by commas or as a
-    JSON list, or *; empty means none but its own."""
+    JSON list, or *; empty means only its own page."""
     allowed_methods: str = setting("*", "security")
-    """Methods that these pages may use."""
+    """Methods that pages of --allowed-origins may use."""
     allowed_headers: str = setting("*", "security")
-    """Headers that these pages may send."""
+    """Headers that pages of --allowed-origins may send."""
     allow_credentials: bool = setting(False, "security")
-    """These pages may send cookies, for proxies that authenticate by them."""
+    """Pages of --allowed-origins may send cookies, for proxies that authenticate by them."""
     api_key: str = setting("", "security", repr=False)
-    """Keys that clients must send as a bearer token, separated by commas; empty means open."""
+    """Keys that clients must send as a bearer token, separated by commas; empty means that no key
+    is needed."""
     api_key_file: Path | None = setting(None, "security")
     """File of API keys with their tenants, models and limits, in TOML; see
     docs/operations/security.md. It is reloaded when it changes."""
@@ -131,11 +132,11 @@ class Config(Settings, prefix="gateway"):
     tokens_per_minute: int = setting(0, "limits", ge=0)
     """Tokens per minute of each key, prompts and answers together; 0 means no limit."""
     tokens_per_month: int = setting(0, "limits", ge=0)
-    """The same per 30 days."""
+    """Tokens per 30 days of each key, prompts and answers together; 0 means no limit."""
     concurrent_choices: int = setting(0, "limits", ge=0)
     """Choices in flight at this gateway of each key; 0 means no limit."""
     max_body_bytes: int = setting(32 * 1024 * 1024, "limits", ge=1024)
-    """Largest request body."""
+    """Maximum bytes of a request body."""
     mm_tensor_ipc: Literal["auto", "shm", "direct_rpc"] = setting("auto", "network", advanced=True)
     """How pixels reach workers: shm by handles to shared memory, which workers of this host and run
     directory map, and workers of other hosts fetch through `bind_pixels`; direct_rpc in the
@@ -145,7 +146,7 @@ class Config(Settings, prefix="gateway"):
     """Address that serves pixels to workers of other hosts, tcp://*:0 for any port; empty serves
     none."""
     advertise_pixels: str = setting("", "network", advanced=True)
-    """Address under which workers reach it, if it differs from the bound one."""
+    """Address at which workers reach `bind_pixels`, if it differs from the bound one."""
     max_pixel_bytes: int = setting(2 * 1024**3, "limits", advanced=True, ge=1024)
     """Bytes of shared memory for the pixels of requests in flight; requests beyond it are refused
     with 503 and Retry-After."""
@@ -155,7 +156,7 @@ class Config(Settings, prefix="gateway"):
     max_concurrent_requests: int = setting(1024, "limits", ge=1)
     """Requests in flight; more are refused with 503 and Retry-After."""
     max_choices: int = setting(128, "limits", ge=1, le=128)
-    """Largest `n` times number of prompts of one request."""
+    """Maximum of `n` times the number of prompts of one request."""
     request_timeout_seconds: float = setting(600.0, "reliability", gt=0)
     """Seconds that one request may take."""
     deadline_ms: int = setting(0, "reliability", ge=0, le=86_400_000)
@@ -237,6 +238,7 @@ class Config(Settings, prefix="gateway"):
     max_pooling_inputs: int = setting(2048, "limits", ge=1, le=65536)
     """Maximum texts per embedding, scoring or classification request."""
     max_pooling_tokens: int = setting(300_000, "limits", ge=1)
-    """Maximum tokens of all these texts."""
+    """Maximum tokens of all texts of an embedding, scoring or classification request."""
     max_pooling_pixel_bytes: int = setting(1024 * 1024 * 1024, "limits", ge=1)
-    """Maximum bytes of their preprocessed images."""
+    """Maximum bytes of the preprocessed images of an embedding, scoring or classification
+    request."""

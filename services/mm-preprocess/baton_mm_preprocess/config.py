@@ -32,8 +32,8 @@ class Config(Settings, prefix="mm-preprocess"):
     max_items: int = setting(16, "limits", ge=1)
     """Maximum media parts of one request."""
     limit_mm_per_prompt: LimitJson = setting("", "limits")
-    """The same by modality, in vLLM's format: '{"image": 8, "audio": 1}'; empty for no other
-    limit."""
+    """Maximum media parts of one request by modality, in vLLM's format: '{"image": 8, "audio": 1}';
+    empty leaves only --max-items."""
     media_io_kwargs: MediaIoJson = setting("", "model")
     """Frame sampling of videos, applied before the rule of the model's family: '{"video":
     {"num_frames": 16}}' or '{"video": {"fps": 1}}'."""
@@ -49,22 +49,23 @@ class Config(Settings, prefix="mm-preprocess"):
     max_video_frames: int = setting(36_000, "limits", ge=1)
     """Maximum frames of a video file, of which the model gets a sample."""
     max_video_seconds: float = setting(1200.0, "limits", gt=0)
-    """Maximum length of a video."""
+    """Maximum seconds of a video."""
     max_audio_seconds: float = setting(1800.0, "limits", gt=0)
-    """Maximum length of a sound; a model may have a lower limit."""
+    """Maximum seconds of a recording; a model may have a lower limit."""
     max_audio_clip_s: int = setting(0, "model", ge=0, le=3600)
-    """Maximum length in seconds of a part of a recording for transcription; 0 for the model's
-    maximum."""
+    """Maximum seconds of one part into which a recording for transcription is cut; 0 means the
+    model's maximum."""
     overlap_chunk_second: int = setting(1, "model", advanced=True, ge=0)
-    """Seconds before the end of such a part in which it is cut, at the quietest place."""
+    """Seconds before the end of a part of a recording in which it is cut, at the quietest place."""
     min_energy_split_window_size: int = setting(1600, "model", advanced=True, ge=1)
-    """Samples over which loudness is measured for that."""
+    """Samples over which loudness is measured to find the place of a cut in a recording."""
     media_seconds: float = setting(10.0, "limits", advanced=True, gt=0)
     """Wall time limit of one media part. After 2 s it is restarted behind the others."""
     media_wait_seconds: float = setting(30.0, "limits", advanced=True, gt=0)
     """How long a media part waits for a process before its request fails with 503."""
     media_memory: int = setting(384 * 1024 * 1024, "limits", advanced=True, ge=64 * 1024 * 1024)
-    """Bytes of address space of one part's process, in addition to its libraries."""
+    """Bytes of address space of the process that decodes one media part, in addition to its
+    libraries."""
 
     @property
     def kwargs(self) -> ProcessorKwargs:

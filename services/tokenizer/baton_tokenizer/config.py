@@ -21,7 +21,8 @@ class Config(Settings, prefix="tokenizer"):
     """Format of the model's tool calls, by vLLM's names; auto detects it from the chat template or
     the checkpoint's response_template, none leaves calls in the text."""
     reasoning_parser: str = setting("auto", "model")
-    """The same for the model's thinking."""
+    """Format of the model's thinking, by vLLM's names; auto detects it from the chat template or
+    the checkpoint's response_template, none leaves thinking in the text."""
     generation_config: Source = setting("auto", "model")
     """Default sampling parameters of requests: auto uses the checkpoint's generation_config.json,
     vllm uses the defaults of OpenAI's API."""

@@ -109,7 +109,7 @@ def _check_local(path: Path) -> Path:
     if not os.access(path, os.R_OK | (os.X_OK if path.is_dir() else 0)):
         raise HubError(f"{path} is not readable for this user: change its permissions.")
     if path.is_dir() and not any((path / name).is_file() for name in CONFIGS):
-        raise HubError(f"{path} has no config.json: it is not a model directory.")
+        raise HubError(f"{path} has no config.json. Give the directory that holds it.")
     if path.is_file() and path.suffix != ".gguf":
         raise HubError(f"{path.name} is not a .gguf file: give the directory that holds it.")
     return path.resolve()

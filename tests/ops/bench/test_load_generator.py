@@ -117,5 +117,5 @@ def test_arrivals_are_a_seeded_poisson_process() -> None:
 
 def test_first_model(url: str) -> None:
     assert with_target(url, lambda target: first_model(target.client)) == "fake"
-    with pytest.raises(Unavailable, match="does not list its models"):
+    with pytest.raises(Unavailable, match="Start one with `baton serve`"):
         with_target("http://127.0.0.1:9", lambda target: first_model(target.client))

@@ -62,7 +62,7 @@ REFUSED = {
     **dict.fromkeys(("gptq_marlin_24", "marlin-24"), "It is the layout of one kernel."),
     **dict.fromkeys(("online", "fp8_per_tensor", "fp8_per_block"), _ROUNDED),
     **dict.fromkeys(("fp8_per_channel", "int8_per_channel_weight_only"), _ROUNDED),
-    **dict.fromkeys(("moe_wna16", "gguf"), "It is no method of safetensors checkpoints."),
+    **dict.fromkeys(("moe_wna16", "gguf"), "It is not a method of safetensors checkpoints."),
 }
 
 
