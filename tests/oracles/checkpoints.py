@@ -31,6 +31,7 @@ from tests.support import tiny_models
 Oracle: TypeAlias = Callable[[list[int]], Tensor]
 Tensors: TypeAlias = dict[str, Tensor]
 LLAMA: dict[str, Any] = {"attention_bias": False, "mlp_bias": False, "rope_parameters": None}
+QWEN: dict[str, Any] = {"use_sliding_window": False, "tie_word_embeddings": False}
 MAKERS: dict[str, Callable[[Path], Oracle]] = {}
 
 
@@ -91,18 +92,93 @@ def fused(tensors: Tensors, into: str, parts: list[str], groups: int = 1) -> Ten
     return left
 
 
-@maker("LLaMAForCausalLM", "YiForCausalLM")
+@maker(
+    *("LLaMAForCausalLM", "YiForCausalLM", "AquilaForCausalLM", "AquilaModel"),
+    *("SkyworkForCausalLM", "XverseForCausalLM"),
+)
 def llama(folder: Path, architecture: str) -> Oracle:
     model, config, tensors = source(**LLAMA)
     write(folder, architecture, config, tensors)
     return asked(model)
 
 
-@maker("PanguEmbeddedForCausalLM")
+@maker("PanguEmbeddedForCausalLM", "InternLMForCausalLM")
 def pangu(folder: Path, architecture: str) -> Oracle:
     model, config, tensors = source(**LLAMA | {"attention_bias": True})
     del config["attention_bias"]
     write(folder, architecture, config | {"bias": True}, tensors)
+    return asked(model)
+
+
+@maker("InternLM3ForCausalLM")
+def internlm3(folder: Path, architecture: str) -> Oracle:
+    """The same model as Qwen 2, whose dynamic rope is another one beyond its context only."""
+    model, config, tensors = source("Qwen2ForCausalLM", **QWEN)
+    own = {"rope_scaling": {"rope_type": "dynamic", "factor": 6.0}, "qkv_bias": True}
+    write(folder, architecture, config | own | {"bias": False, "head_dim": 8}, tensors)
+    return asked(model)
+
+
+@maker("QWenLMHeadModel")
+def qwen(folder: Path, architecture: str) -> Oracle:
+    """The same model as Qwen 2 with as many keys as queries."""
+    model, config, tensors = source("Qwen2ForCausalLM", **QWEN | {"num_key_value_heads": 6})
+    names = renamed(
+        fused(tensors, "c_attn", ["q_proj", "k_proj", "v_proj"]),
+        ("model.layers.", "transformer.h."),
+        ("model.embed_tokens.", "transformer.wte."),
+        ("model.norm.", "transformer.ln_f."),
+        ("input_layernorm", "ln_1"),
+        ("post_attention_layernorm", "ln_2"),
+        ("self_attn.", "attn."),
+        ("o_proj", "c_proj"),
+        ("mlp.gate_proj", "mlp.w2"),
+        ("mlp.up_proj", "mlp.w1"),
+        ("mlp.down_proj", "mlp.c_proj"),
+    )
+    own = {
+        "layer_norm_epsilon": config.pop("rms_norm_eps"),
+        "intermediate_size": 2 * config["intermediate_size"],
+        "kv_channels": 8,
+        "no_bias": True,
+    }
+    write(folder, architecture, config | own, names)
+    return asked(model)
+
+
+@maker("Plamo3ForCausalLM")
+def plamo3(folder: Path, architecture: str) -> Oracle:
+    """The same model as Gemma 3, whose embeddings are multiplied, with other offsets of norms."""
+    ropes = {"full_attention": 1e6, "sliding_attention": 1e3}
+    model, config, tensors = source(
+        "Gemma3ForCausalLM",
+        hidden_activation="silu",
+        query_pre_attn_scalar=16,
+        tie_word_embeddings=False,
+        rope_parameters={
+            kind: {"rope_type": "default", "rope_theta": base} for kind, base in ropes.items()
+        },
+    )
+    tensors["model.embed_tokens.weight"] *= config["hidden_size"] ** 0.5
+    for name, t in tensors.items():
+        for norm, offset in (("attention", 1 / 5), ("feedforward", 5**-1.5)):
+            if name.endswith(f"post_{norm}_layernorm.weight"):
+                t += 1 - offset
+    packed = fused(tensors, "qkv_proj", ["q_proj", "k_proj", "v_proj"])
+    names = renamed(
+        fused(packed, "gate_up_proj", ["gate_proj", "up_proj"]),
+        ("model.layers.", "model.layers.layers."),
+        ("input_layernorm", "pre_mixer_norm"),
+        ("post_attention_layernorm", "post_mixer_norm"),
+        ("pre_feedforward_layernorm", "pre_mlp_norm"),
+        ("post_feedforward_layernorm", "post_mlp_norm"),
+        ("self_attn.", "mixer."),
+    )
+    kept = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+    kept += ("num_key_value_heads", "head_dim", "max_position_embeddings", "vocab_size")
+    own = {"window_size": 9, "sliding_window_pattern": 6, "tie_word_embeddings": False}
+    own |= {"rope_theta": 1e6, "rope_local_theta": 1e3, "rms_norm_eps": config["rms_norm_eps"]}
+    write(folder, architecture, {name: config[name] for name in kept} | own, names)
     return asked(model)
 
 

@@ -10,7 +10,17 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from tests.oracles.checkpoints import LLAMA, Oracle, Tensors, asked, maker, source, write
+from tests.oracles.checkpoints import (
+    LLAMA,
+    Oracle,
+    Tensors,
+    asked,
+    fused,
+    maker,
+    renamed,
+    source,
+    write,
+)
 from tests.oracles.plain import PlainLlama
 from tests.support import tiny_models
 
@@ -373,7 +383,7 @@ def pangu(folder: Path, architecture: str) -> Oracle:
     return Pangu(tensors, SimpleNamespace(**config | fields))
 
 
-@maker("MiniMaxText01ForCausalLM")
+@maker("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
 def minimax_text_01(folder: Path, architecture: str) -> Oracle:
     """The model that transformers calls MiniMax, as its authors stored it."""
     model, config, tensors = source("MiniMaxForCausalLM", num_attention_heads=8, head_dim=8)
@@ -406,3 +416,37 @@ MINIMAX_PARTS = {
     "linear_attention": "linear_attn",
     "mlp": "mlp",
 }
+
+
+@maker("BailingMoeV2ForCausalLM")
+def bailing2(folder: Path, architecture: str) -> Oracle:
+    """The same model as GLM-4.5."""
+    model, config, tensors = source("Glm4MoeForCausalLM")
+    for name in [name for name in tensors if ".experts." in name]:
+        stem, whole = name.rpartition(".")[0], tensors.pop(name)
+        parts = ("gate_proj", "up_proj") if name.endswith("gate_up_proj") else ("down_proj",)
+        for expert, matrix in enumerate(whole):
+            for part, rows in zip(parts, matrix.chunk(len(parts)), strict=True):
+                tensors[f"{stem}.{expert}.{part}.weight"] = rows
+    names = renamed(
+        fused(tensors, "query_key_value", ["q_proj", "k_proj", "v_proj"]),
+        ("embed_tokens", "word_embeddings"),
+        ("self_attn.o_proj", "attention.dense"),
+        ("self_attn.q_norm", "attention.query_layernorm"),
+        ("self_attn.k_norm", "attention.key_layernorm"),
+        ("self_attn.", "attention."),
+        ("e_score_correction_bias", "expert_bias"),
+    )
+    own = {
+        "num_experts": config.pop("n_routed_experts"),
+        "num_shared_experts": config.pop("n_shared_experts"),
+        "moe_shared_expert_intermediate_size": config["moe_intermediate_size"],
+        "use_qkv_bias": True,
+        "score_function": "sigmoid",
+        "partial_rotary_factor": 0.5,
+        "rope_theta": 10_000.0,
+        "rope_parameters": None,
+    }
+    del config["attention_bias"]
+    write(folder, architecture, config | own, names)
+    return asked(model)

@@ -412,6 +412,16 @@ def encoder(tensors: Tensors, c: Config) -> Tensors:
     return {re.sub(r"^(bert|nomic_bert|model)\.", "", n): t for n, t in kept.items()}
 
 
+def factor_norms(tensors: Tensors, c: Config) -> Tensors:
+    """Each norm as the factor that it is, by its own offset; some keep no suffix."""
+    offsets = {"post_mixer_norm": 1 / 5, "post_mlp_norm": 5**-1.5}
+    left = Tensors()
+    for name, t in tensors.items():
+        part = name.split(".")[-2]
+        left[name] = t + offsets.get(part, 1.0) if part.endswith("norm") else t
+    return left
+
+
 def without_activations(tensors: Tensors, c: Config) -> Tensors:
     return {name: t for name, t in tensors.items() if ".act_fn." not in name}
 
@@ -429,6 +439,8 @@ granite_experts = split_rows(
 STEPS: dict[str, tuple[Step, ...]] = {
     "apertus": (without_activations,),
     "phimoe": (stacked,),
+    "plamo3": (factor_norms,),
+    "bailingmoe2": (stacked, corrections),
     "laguna": (stacked, corrections),
     "mellum": (stacked,),
     "hy_v3": (stacked, corrections),

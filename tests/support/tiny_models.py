@@ -453,6 +453,14 @@ RELATIVES: dict[str, dict[str, Any]] = {
     },
 }
 
+WRITTEN = (
+    *("AquilaForCausalLM", "AquilaModel", "SkyworkForCausalLM", "XverseForCausalLM"),
+    *("InternLMForCausalLM", "InternLM3ForCausalLM", "MiniMaxM1ForCausalLM"),
+    *("QWenLMHeadModel", "Plamo3ForCausalLM", "BailingMoeV2ForCausalLM"),
+)
+"""Relatives of which `tests.oracles.checkpoints` writes the checkpoints."""
+RELATIVES |= {name: {} for name in WRITTEN}
+
 # Other spellings of architectures above, by the class of transformers that they mean.
 SPELLINGS = {
     "PhiMoEForCausalLM": "PhimoeForCausalLM",

@@ -354,14 +354,16 @@ def test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair: Pair, d
 
 def test_relatives_match(tmp_path: Path, driver: Any, two_ranks: TwoRanks) -> None:
     for number, case in enumerate(relatives()):
-        pair = made(case, tmp_path / str(number))
+        (folder := tmp_path / str(number)).mkdir()
+        pair = made(case, folder)
         assert isinstance(pair.loaded.model, Model), "it has a spec"
         test_full_prefill_matches(pair, driver)
         test_chunked_prefill_matches(pair, driver)
         test_ragged_batch_continues_as_each_row_alone(pair, driver)
         test_mixed_prefill_and_decode_step_matches(pair, driver)
         test_shared_pages_serve_a_second_sequence(pair, driver)
-        test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair, driver)
+        if pair.model is not None:
+            test_bfloat16_is_as_close_to_float32_as_the_oracle_in_bfloat16(pair, driver)
         check_two_ranks(pair, driver, two_ranks)
         if any(isinstance(ffn, ROUTED) for _, ffn in pair.loaded.spec.layers):
             check_two_ranks(pair, driver, two_ranks, experts="linear")

@@ -513,6 +513,23 @@ MORE = [
         COMMAND | {"expert_weights_norm": True},
         NO_BIAS | {"rms_norm_eps": 1e-5, "expert_selection_fn": "sigmoid"},
     ),
+    Case("llama", "InternLM3ForCausalLM", {"attention.head_count_kv": 2}, steps=(permuted,)),
+    Case("qwen", "QWenLMHeadModel", {"attention.layer_norm_epsilon": 1e-6}),
+    Case(
+        "plamo3",
+        "Plamo3ForCausalLM",
+        {
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": 6,
+            "rope.freq_base": 1e6,
+            "rope.freq_base_swa": 1e3,
+        },
+    ),
+    Case(
+        "bailingmoe2",
+        "BailingMoeV2ForCausalLM",
+        ROUTED | {"rope.dimension_count": 4, "rope.freq_base": 10_000.0},
+    ),
     Case("xverse", "LlamaForCausalLM", {}, steps=(permuted,)),
     Case("qwen3moe", "Qwen3MoeForCausalLM", MOE, SPARSE, (stacked, fused_experts)),
     Case("llama", "LlamaForCausalLM", {}, steps=(permuted, fused_qkv)),

@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 
+from baton.errors import ModelError
 from baton_worker.models import resolve
 from baton_worker.spec import Mlp, QkNorm
 from tests.support import tiny_models
@@ -57,3 +58,15 @@ def test_jais2_has_plain_feed_forwards_and_layer_norms() -> None:
     spec = spec_of("Jais2ForCausalLM")
     assert spec.layers[0][1] == Mlp(80, "relu2", bias=True)
     assert spec.norm.kind == "layer" and spec.norm.bias
+
+
+def test_internlm_may_have_a_base_in_an_object_of_its_own(spec_of: Any) -> None:
+    rotary = {"base": 500.0, "type": "dynamic"}
+    mixer, _ = spec_of("InternLMForCausalLM", rotary=rotary, bias=False).layers[0]
+    assert mixer.rope.base == 500.0 and not mixer.projections.bias
+    assert spec_of("InternLMForCausalLM").layers[0][0].projections.output_bias
+
+
+def test_a_qwen_with_an_encoder_is_another_architecture(spec_of: Any) -> None:
+    with pytest.raises(ModelError, match="QwenVLForConditionalGeneration"):
+        spec_of("QWenLMHeadModel", visual={})

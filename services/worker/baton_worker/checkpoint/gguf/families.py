@@ -256,6 +256,25 @@ def _apertus(file: Metadata) -> Fields:
     return {"xielu_parameters": [list(values) for values in layers]}
 
 
+def _qwen(file: Metadata) -> Fields:
+    """New files have the epsilon of a LayerNorm for that of RMS norms."""
+    rms = file.own("attention.layer_norm_rms_epsilon", None)
+    return {"rms_norm_eps": rms or file.own("attention.layer_norm_epsilon")}
+
+
+def _plamo3(file: Metadata) -> Fields:
+    """All norms are stored as factors."""
+    return {
+        "layer_types": None,
+        "window_size": file.own("attention.sliding_window", None),
+        "sliding_window_pattern": file.own("attention.sliding_window_pattern", 8),
+        "rope_parameters": None,
+        "rope_scaling": file.rope(),
+        "rope_local_theta": file.own("rope.freq_base_swa", 10_000.0),
+        "post_norm_offset": 1.0,
+    }
+
+
 def _exaone4(file: Metadata) -> Fields:
     return {"layer_types": layer_kinds(file)}
 
@@ -391,6 +410,8 @@ FAMILIES: dict[str, Family] = {
     "orion": Family("OrionForCausalLM", _orion),
     "baichuan": Family("BaichuanForCausalLM", _baichuan, permuted=True),
     "xverse": Family("LlamaForCausalLM", permuted=True),
+    "qwen": Family("QWenLMHeadModel", _qwen),
+    "plamo3": Family("Plamo3ForCausalLM", _plamo3, norms_plus_one=True),
     "apertus": Family("ApertusForCausalLM", _apertus),
     "exaone": Family("ExaoneForCausalLM"),
     "exaone4": Family("Exaone4ForCausalLM", _exaone4),

@@ -47,6 +47,7 @@ _RECURRENT = _CONVS | {"ssm_a", "ssm_d", "ssm_dt", "ssm_norm"}
 """Tensors of recurrent layers of which files hold only floats, except for the matrix `ssm_dt`."""
 
 
+_BARE_NORMS = (".ffn_norm", ".post_attention_norm", ".post_ffw_norm")
 _VECTORS = {"exp_probs_b"}
 """Vectors that some files hold as matrices of one row."""
 
@@ -356,8 +357,9 @@ class GgufFile:
 
 
 def _whole(stored: str) -> str:
-    """The name of a tensor; norms of Falcon-H1's feed-forwards lack the suffix."""
-    return f"{stored}.weight" if stored.endswith(".ffn_norm") else stored
+    """The name of a tensor; norms of Falcon-H1's feed-forwards, and those behind the halves of
+    PLaMo 3, lack the suffix."""
+    return f"{stored}.weight" if stored.endswith(_BARE_NORMS) else stored
 
 
 def _gguf_architecture(kind: str) -> Any:

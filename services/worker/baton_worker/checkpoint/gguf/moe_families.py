@@ -378,6 +378,20 @@ def _hunyuan_v3(file: Metadata) -> Fields:
     }
 
 
+def _bailing2(file: Metadata) -> Fields:
+    fields = corrected(file)
+    count = fields["n_shared_experts"]
+    return {
+        **partial(file),
+        **fields,
+        "use_qkv_bias": file.has("blk.0.attn_qkv.bias"),
+        "use_qk_norm": file.has("blk.0.attn_q_norm.weight"),
+        "num_shared_experts": count,
+        "moe_shared_expert_intermediate_size": file.rows("ffn_gate_shexp") // max(1, count),
+        "moe_router_enable_expert_bias": bool(file.rows("exp_probs_b")),
+    }
+
+
 def _cohere2_moe(file: Metadata) -> Fields:
     """Norms are RMS norms if the file has their epsilon."""
     fields = experts(file, normed=False)
@@ -418,6 +432,7 @@ MIXTURES: dict[str, Family] = {
     "afmoe": Family("AfmoeForCausalLM", _afmoe),
     "jamba": Family("JambaForCausalLM", _jamba, per_layer=True),
     "llama4": Family("Llama4ForCausalLM", _llama4),
+    "bailingmoe2": Family("BailingMoeV2ForCausalLM", _bailing2),
     "phimoe": Family("PhimoeForCausalLM", _phimoe),
     "laguna": Family("LagunaForCausalLM", _laguna, per_layer=True, names_of="dots1"),
     "mellum": Family("MellumForCausalLM", _mellum, names_of="qwen3moe"),

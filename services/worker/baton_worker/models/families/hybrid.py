@@ -185,7 +185,7 @@ def minimax(c: Config) -> Decoder:
     return minimax_body(c, full, slopes, blend)
 
 
-@architecture("MiniMaxText01ForCausalLM")
+@architecture("MiniMaxText01ForCausalLM", "MiniMaxM1ForCausalLM")
 def minimax_text_01(c: Config) -> Decoder:
     """The original format: `attn_type_list` is 1 for full attention layers."""
     if getattr(c, "shared_intermediate_size", 0):

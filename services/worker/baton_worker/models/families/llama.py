@@ -26,11 +26,15 @@ LAYER = "model.layers.{layer}"
 H = "transformer.h.{layer}"
 
 
-@architecture("LlamaForCausalLM", "LLaMAForCausalLM", "YiForCausalLM")
+@architecture(
+    *("LlamaForCausalLM", "LLaMAForCausalLM", "YiForCausalLM", "AquilaForCausalLM"),
+    *("AquilaModel", "SkyworkForCausalLM", "XverseForCausalLM"),
+)
 def llama(c: Config) -> Decoder:
+    """GGUF files of InternLM 3 are of this architecture too, and say each bias by itself."""
     bias = getattr(c, "attention_bias", False)
-    mlp_bias = getattr(c, "mlp_bias", False)
-    return decoder(c, gqa(c, bias=bias, output_bias=bias), glu(c, bias=mlp_bias))
+    heads = gqa(c, bias=bias, output_bias=getattr(c, "attention_out_bias", bias))
+    return decoder(c, heads, glu(c, bias=getattr(c, "mlp_bias", False)))
 
 
 @architecture("MistralForCausalLM")
@@ -121,6 +125,21 @@ def ernie(c: Config) -> Decoder:
 def pangu(c: Config) -> Decoder:
     bias = getattr(c, "attention_bias", getattr(c, "bias", True))
     return decoder(c, gqa(c, bias=bias, output_bias=bias), glu(c))
+
+
+@architecture("InternLMForCausalLM")
+def internlm(c: Config) -> Decoder:
+    """The first InternLM. The base of its rope may have an object of its own, whose dynamic scaling
+    changes nothing up to the length of training, which is the longest served."""
+    base = getattr(getattr(c, "rotary", None), "base", 10_000.0)
+    return pangu(SimpleNamespace(**{"rope_theta": base} | vars(c)))
+
+
+@architecture("InternLM3ForCausalLM")
+def internlm3(c: Config) -> Decoder:
+    bias = getattr(c, "bias", False)
+    heads = gqa(c, bias=getattr(c, "qkv_bias", False), output_bias=bias)
+    return decoder(c, heads, glu(c, bias=bias))
 
 
 @architecture("HunYuanDenseV1ForCausalLM")

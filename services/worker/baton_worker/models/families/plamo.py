@@ -5,7 +5,17 @@ from __future__ import annotations
 from dataclasses import replace
 from types import SimpleNamespace
 
-from baton_worker.models.families.common import Config, architecture, decoder, glu, gqa, named, rms
+from baton_worker.models.families.common import (
+    Config,
+    architecture,
+    decoder,
+    glu,
+    gqa,
+    layer_types,
+    named,
+    rms,
+)
+from baton_worker.models.families.gemma import ropes_by_layer_type
 from baton_worker.spec import (
     Decoder,
     Fused,
@@ -106,3 +116,44 @@ def plamo2(c: Config) -> Decoder:
             (r"\.mixer\.(dt|B|C)_norm_weight$", r".mixer.\1_norm.weight"),
         ),
     )
+
+
+@architecture("Plamo3ForCausalLM")
+def plamo3(c: Config) -> Decoder:
+    """PLaMo 3: PLaMo 2 with attention in all layers, and a rope of its own where it has windows."""
+    most, norm = getattr(c, "window_size", 2048), rms(c, offset=1.0)
+    every = getattr(c, "sliding_window_pattern", 8)
+    heads = gqa(c, default_head_dim=128, rope=None, qk_norm=QkNorm(norm))
+    ropes = ropes_by_layer_type(_plamo3_ropes(c), heads.head_dim)
+    masks = {"full_attention": Mask(), "sliding_attention": Mask(most)}
+    own = getattr(c, "post_norm_offset", None)
+    return decoder(
+        c,
+        [replace(heads, rope=ropes[kind], mask=masks[kind]) for kind in layer_types(c, every)],
+        glu(c, activation="silu"),
+        tied=True,
+        norm=norm,
+        style="sandwich",
+        post_offsets=_POST_OFFSETS if own is None else (own, own),
+        names=NAMES,
+        fused=(
+            Fused(f"{LAYER}.mixer.qkv_proj", ("query", "key", "value")),
+            Fused(f"{LAYER}.mlp.gate_up_proj", ("gate", "up")),
+        ),
+    )
+
+
+def _plamo3_ropes(c: Config) -> Config:
+    """With the names that others have for the base of local ropes and for YaRN."""
+    fields = vars(c) | {"rope_local_base_freq": getattr(c, "rope_local_theta", 10_000.0)}
+    factor = getattr(c, "rope_scaling_factor", 1)
+    if factor != 1 and not getattr(c, "rope_scaling", None):
+        fields["rope_scaling"] = SimpleNamespace(
+            rope_type="yarn",
+            factor=float(factor),
+            original_max_position_embeddings=c.initial_context_length,
+            beta_fast=32.0,
+            beta_slow=1.0,
+            truncate=False,
+        )
+    return SimpleNamespace(**fields)

@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from types import SimpleNamespace
 
+from baton.errors import ModelError
 from baton_worker.models.families.common import (
     QKV,
     Config,
@@ -80,8 +81,18 @@ def qwen_vl(c: Config) -> Decoder:
     return with_tower(text, tower, _RENAMES)
 
 
+@architecture("QWenLMHeadModel")
+def qwen(c: Config) -> Decoder:
+    """Qwen (arXiv:2309.16609). Qwen-VL has published itself under the same name."""
+    if hasattr(c, "visual"):
+        raise ModelError(
+            "This QWenLMHeadModel is a Qwen-VL: its config has the sizes of an encoder. Write "
+            '"architectures": ["QwenVLForConditionalGeneration"] in config.json.'
+        )
+    return _text(c)
+
+
 def _text(c: Config) -> Decoder:
-    """Qwen (arXiv:2309.16609)."""
     c = spelled(c, head_dim="kv_channels", rms_norm_eps="layer_norm_epsilon")
     length = min(c.max_position_embeddings, getattr(c, "seq_length", c.max_position_embeddings))
     bias = not getattr(c, "no_bias", True)
