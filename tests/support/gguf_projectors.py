@@ -20,6 +20,7 @@ from tests.support.gguf_conversion import (
     Tensors,
     convert,
     delta_nets,
+    field,
     interleave,
     norms_plus_one,
     permuted,
@@ -75,6 +76,37 @@ def _gemma4(c: SimpleNamespace) -> dict[str, Any]:
     }
 
 
+def _delta_moe(c: SimpleNamespace) -> dict[str, Any]:
+    shared = {"expert_shared_feed_forward_length": c.shared_expert_intermediate_size}
+    return _delta(c) | _experts(c) | shared
+
+
+def _experts(c: SimpleNamespace) -> dict[str, Any]:
+    return {
+        "expert_count": field(c, "num_experts", "num_local_experts"),
+        "expert_used_count": c.num_experts_per_tok,
+        "expert_feed_forward_length": c.moe_intermediate_size,
+    }
+
+
+def _split_experts(tensors: Tensors, c: SimpleNamespace) -> Tensors:
+    """Stacked gates, up- and down-projections, each [experts, out, in]."""
+    left = Tensors()
+    for name, tensor in tensors.items():
+        if name.endswith("experts.gate_up_proj"):
+            for part, rows in zip(("gate", "up"), tensor.chunk(2, dim=1), strict=True):
+                left[f"{name.replace('gate_up', part)}.weight"] = rows
+        else:
+            left[f"{name}.weight" if name.endswith("experts.down_proj") else name] = tensor
+    return left
+
+
+def _deep(c: SimpleNamespace) -> dict[str, Any]:
+    vision = c.vision_config
+    deep = getattr(vision, "deepstack_visual_indexes", [])
+    return {"is_deepstack_layers": [layer in deep for layer in range(vision.depth)]}
+
+
 _SMOL = Pair(
     "idefics3",
     "llama",
@@ -102,23 +134,20 @@ PAIRS = {
         },
         _sections,
     ),
-    "qwen3-vl": Pair(
+    "qwen3-vl": Pair("qwen3vl_merger", "qwen3vl", _deep, _sections),
+    "qwen3-vl-moe": Pair(
         "qwen3vl_merger",
-        "qwen3vl",
-        lambda c: {
-            "is_deepstack_layers": [
-                layer in c.vision_config.deepstack_visual_indexes
-                for layer in range(c.vision_config.depth)
-            ]
-        },
-        _sections,
+        "qwen3vlmoe",
+        _deep,
+        lambda c: _sections(c) | _experts(c),
+        (_split_experts,),
     ),
-    "qwen3.5": Pair(
-        "qwen3vl_merger",
-        "qwen35",
-        lambda c: {"is_deepstack_layers": [False] * c.vision_config.depth},
-        _delta,
-        (tiled_deltas, delta_nets),
+    "qwen3.5": Pair("qwen3vl_merger", "qwen35", _deep, _delta, (tiled_deltas, delta_nets)),
+    "qwen3.5-moe": Pair("qwen3vl_merger", "qwen35moe", _deep, _delta_moe),
+    "internvl": Pair(
+        "internvl",
+        "qwen2",
+        lambda c: {"projector.scale_factor": int(1 / c.downsample_ratio), "preproc_max_tiles": 3},
     ),
     "pixtral": Pair("pixtral", "llama", lambda c: {}, steps=(permuted,)),
     "mistral3": Pair(
@@ -217,17 +246,21 @@ def _types(value: Any) -> tuple[Any, ...]:
 def _sizes(c: SimpleNamespace) -> dict[str, Any]:
     v = vars(c.vision_config)
     wide = "embed_dim" in v
-    side = int(v.get("num_position_embeddings", 100) ** 0.5) * v["patch_size"]
+    side = int(v.get("num_position_embeddings", 100) ** 0.5) * _side(v["patch_size"])
     return {
         "projection_dim": c.text_config.hidden_size,
-        "image_size": v.get("image_size", side),
-        "patch_size": v["patch_size"],
+        "image_size": _side(v.get("image_size", side)),
+        "patch_size": _side(v["patch_size"]),
         "embedding_length": v["embed_dim" if wide else "hidden_size"],
         "feed_forward_length": v["hidden_size" if wide else "intermediate_size"],
         "block_count": v.get("depth", v.get("num_hidden_layers")),
         "attention.head_count": v.get("num_heads", v.get("num_attention_heads")),
         "attention.layer_norm_epsilon": float(v.get("layer_norm_eps", 1e-6)),
     }
+
+
+def _side(size: Any) -> int:
+    return int(size[0] if isinstance(size, list) else size)
 
 
 def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
@@ -243,13 +276,16 @@ def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[
 def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
     """What the converter does to tensors before it names them."""
     for name, tensor in tensors.items():
-        name = name if kind in ("idefics3", "gemma4v") else name.removeprefix("model.")
+        if kind not in ("idefics3", "gemma4v", "internvl"):
+            name = name.removeprefix("model.")
         if kind == "gemma3":
             name = name.replace("_weight", ".weight")
             name = re.sub(r"^vision_tower\.(?!vision_model)", "vision_tower.vision_model.", name)
             tensor = tensor + 1 if "soft_emb_norm" in name else tensor
         if kind == "gemma4v":
             yield _gemma4_name(name), _unflattened(name, tensor)
+        elif kind == "internvl":
+            yield _internvl_name(name), tensor
         elif name.endswith("patch_embed.proj.weight"):
             yield "v.patch_embd.weight", tensor[:, :, 0]
             yield "v.patch_embd.weight.1", tensor[:, :, 1]
@@ -258,6 +294,14 @@ def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple
                 yield name.replace("qkv", part), rows
         else:
             yield _merger(name, kind, c), tensor
+
+
+def _internvl_name(name: str) -> str:
+    """As those of OpenGVLab, and with a suffix for each."""
+    for part, number in (("layer_norm", 0), ("linear_1", 1), ("linear_2", 3)):
+        name = re.sub(rf"^(model\.)?multi_modal_projector\.{part}\.", f"mlp1.{number}.", name)
+    name = re.sub(r"^(?=vision_tower)", "model.", name)
+    return f"{name}.weight" if re.search(r"lambda_\d$|position_embeddings$", name) else name
 
 
 def _gemma4_name(name: str) -> str:

@@ -360,6 +360,17 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_id": 319,
         },
     ),
+    "qwen3-vl-moe": (
+        "Qwen3VLMoe",
+        {
+            "text_config": _TEXT
+            | {"rope_parameters": _MROPE, "num_experts": 4, "num_experts_per_tok": 2}
+            | {"moe_intermediate_size": 20, "tie_word_embeddings": False},
+            "vision_config": _QWEN3_VISION | {"deepstack_visual_indexes": [0]},
+            "image_token_id": 319,
+            "tie_word_embeddings": False,
+        },
+    ),
     "llava-next-video": (
         "LlavaNextVideo",
         _LLAMA | {"vision_config": _CLIP, "image_grid_pinpoints": _OFFERED},
@@ -486,6 +497,7 @@ OTHERS = {
         "Qwen2VL",
         "Qwen2_5_VL",
         "Qwen3VL",
+        "Qwen3VLMoe",
         "Qwen3_5",
         "Qwen3_5Moe",
         "Ernie4_5_VLMoe",

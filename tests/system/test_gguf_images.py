@@ -76,6 +76,20 @@ def gemma4(folder: Path) -> dict[str, Any]:
     return written_tokens(folder, {})
 
 
+def internvl(folder: Path) -> dict[str, Any]:
+    tiny_towers.tiny_tower("internvl", folder)
+    marks = ("<IMG_CONTEXT>", "<img>", "</img>")
+    template = tiny_llava.CHAT_TEMPLATE.replace("<image>", marks[0])
+    token = tiny_llava.save_tokenizer(folder, template, marks)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"image_token_id": token, "image_token_index": token, "image_seq_length": 4}
+    (folder / "config.json").write_text(json.dumps(config))
+    tiles = {"size": {"height": 24, "width": 24}, "max_patches": 3}
+    processor = {"image_processor_type": "GotOcr2ImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor | tiles))
+    return written_tokens(folder, {})
+
+
 MARKS = ("<|image|>", "<|image>", "<image|>")
 UNCHANGED = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 GEMMA = {
@@ -88,6 +102,7 @@ FAMILIES = {
     "qwen3.5": partial(qwen, "qwen3.5"),
     "gemma3": gemma,
     "gemma4-both-ways": gemma4,
+    "internvl": internvl,
 }
 
 

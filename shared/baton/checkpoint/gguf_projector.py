@@ -244,6 +244,35 @@ def _idefics3_images(encoder: Encoder) -> Fields:
     }
 
 
+def _internvl(encoder: Encoder) -> Fields:
+    vision = _stack(encoder) | {
+        "model_type": "internvl_vision",
+        "hidden_act": "silu" if encoder.flag("use_silu") else "gelu",
+        "layer_norm_eps": encoder.of("attention.layer_norm_epsilon"),
+        "norm_type": "layer_norm" if encoder.has("v.blk.0.ln1.bias") else "rms_norm",
+        "attention_bias": encoder.has("v.blk.0.attn_q.bias"),
+        "use_qk_norm": encoder.has("v.blk.0.attn_q_norm.weight"),
+    }
+    merged = encoder.of("projector.scale_factor", 2)
+    tokens = (vision["image_size"] // vision["patch_size"] // merged) ** 2
+    return {
+        "vision_config": vision,
+        "downsample_ratio": 1 / merged,
+        "image_seq_length": tokens,
+    }
+
+
+def _internvl_images(encoder: Encoder) -> Fields:
+    side = encoder.of("image_size")
+    return {
+        "image_processor_type": "GotOcr2ImageProcessor",
+        "size": {"height": side, "width": side},
+        "min_patches": encoder.of("preproc_min_tiles", 1),
+        "max_patches": encoder.of("preproc_max_tiles", 12),
+        "resample": 3,
+    }
+
+
 def _pixtral(encoder: Encoder) -> Fields:
     vision = _stack(encoder) | {
         "model_type": "pixtral",
@@ -338,7 +367,18 @@ def _qwen3(encoder: Encoder, text: str) -> str:
 _SMALL_GEMMA4 = (1536, 2560)
 """Hidden sizes of E2B and E4B, which see the tokens of an image in one direction only."""
 _LLAMAS = {"llama": "llama", "mistral3": "mistral", "qwen3": "qwen3"}
-_QWEN3 = {"qwen3vl": "Qwen3VL", "qwen35": "Qwen3_5"}
+_QWEN3 = {
+    "qwen3vl": "Qwen3VL",
+    "qwen3vlmoe": "Qwen3VLMoe",
+    "qwen35": "Qwen3_5",
+    "qwen35moe": "Qwen3_5Moe",
+}
+_INTERNVL = {
+    "qwen2": "qwen2",
+    "qwen3": "qwen3",
+    "qwen3moe": "qwen3_moe",
+    "llama": "llama",
+}
 _PAD = ("<|image_pad|>",)
 _QWEN2_AREAS = _areas(56 * 56, 28 * 28 * 16_384)
 PROJECTORS = {
@@ -360,6 +400,9 @@ PROJECTORS = {
     ),
     "idefics3": ProjectorKind(
         _named("SmolVLM"), _idefics3, _idefics3_images, {"llama": "llama"}, ("<image>",)
+    ),
+    "internvl": ProjectorKind(
+        _named("InternVL"), _internvl, _internvl_images, _INTERNVL, ("<IMG_CONTEXT>",)
     ),
     "pixtral": ProjectorKind(_mistral, _pixtral, _pixtral_images, _LLAMAS, ("[IMG]",)),
     "qwen2vl_merger": ProjectorKind(

@@ -233,6 +233,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "qwen2-vl": grids,
     "qwen2.5-vl": grids,
     "qwen3-vl": grids,
+    "qwen3-vl-moe": grids,
     "glm4v": grids,
     "glm4v-moe": grids,
     "hunyuan-vl": patches,

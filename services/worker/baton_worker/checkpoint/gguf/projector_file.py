@@ -49,12 +49,12 @@ class ProjectorFile:
         self._data.release()
 
     def _name(self, stored: str) -> str:
-        if stored in self._names.bare:
-            return self._names.bare[stored]
         module, _, suffix = stored.rpartition(".")
         number = re.search(r"\.(\d+)\.", module)
         layer = number[1] if number and not module.startswith("mm.") else ""
         pattern = module.replace(f".{layer}.", ".{}.") if layer else module
+        if (bare := f"{pattern}.{suffix}") in self._names.bare:
+            return self._names.bare[bare].format(layer)
         if self._encoder.swapped:
             pattern = re.sub("ffn_(up|down)$", lambda found: _SWAP[found[0]], pattern)
         if pattern not in self._names.modules:
@@ -85,4 +85,6 @@ class ProjectorFile:
             return values.permute(0, 2, 3, 1).flatten(1)
         if tensor.name.endswith(_BOUNDS):
             return values.squeeze()
+        if tensor.name in self._names.batched:
+            return values.reshape(1, -1, values.shape[-1])
         return values - 1 if tensor.name in self._names.plus_one else values

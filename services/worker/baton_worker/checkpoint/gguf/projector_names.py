@@ -67,6 +67,24 @@ _GEMMA4 = {
 }
 
 
+_INTERNVL = {
+    "v.patch_embd": "embeddings.patch_embeddings.projection",
+    **{f"v.blk.{{}}.attn_{p}": f"encoder.layer.{{}}.attention.{p}_proj" for p in "qkv"},
+    **{f"v.blk.{{}}.attn_{p}_norm": f"encoder.layer.{{}}.attention.{p}_norm" for p in "qk"},
+    "v.blk.{}.attn_out": "encoder.layer.{}.attention.projection_layer",
+    "v.blk.{}.ln1": "encoder.layer.{}.layernorm_before",
+    "v.blk.{}.ln2": "encoder.layer.{}.layernorm_after",
+    "v.blk.{}.ffn_up": "encoder.layer.{}.mlp.fc1",
+    "v.blk.{}.ffn_down": "encoder.layer.{}.mlp.fc2",
+}
+_INTERNVL_BARE = {
+    "v.class_embd": "embeddings.cls_token",
+    "v.position_embd.weight": "embeddings.position_embeddings",
+    "v.blk.{}.ls1.weight": "encoder.layer.{}.lambda_1",
+    "v.blk.{}.ls2.weight": "encoder.layer.{}.lambda_2",
+}
+
+
 class ProjectorNames(NamedTuple):
     """The tensors of one kind of projector."""
 
@@ -78,6 +96,8 @@ class ProjectorNames(NamedTuple):
     """Norms that are stored as the factor 1 + w."""
     bare: Mapping[str, str] = MappingProxyType({})
     """GGUF tensors to Hugging Face ones without a suffix, which are read as floats."""
+    batched: frozenset[str] = frozenset()
+    """Tensors that have an axis of one image in front."""
     flat: bool = False
     """Whether the projection of patches is a matrix, whose columns are pixels by row, column and
     channel."""
@@ -104,6 +124,16 @@ PROJECTOR_NAMES = {
     ),
     "idefics3": ProjectorNames(
         _under("vision_model", _VIT) | {"mm.model.fc": "connector.modality_projection.proj"}
+    ),
+    "internvl": ProjectorNames(
+        _under("vision_tower", _INTERNVL)
+        | {
+            "mm.model.mlp.0": "multi_modal_projector.layer_norm",
+            "mm.model.mlp.1": "multi_modal_projector.linear_1",
+            "mm.model.mlp.3": "multi_modal_projector.linear_2",
+        },
+        bare=_under("vision_tower", _INTERNVL_BARE),
+        batched=frozenset({"v.class_embd", "v.position_embd.weight"}),
     ),
     "pixtral": ProjectorNames(
         {
