@@ -14,7 +14,7 @@ import pytest
 from baton.errors import SettingsError
 from baton.process.lifecycle import Lifecycle
 from baton.protocol import Failed
-from baton_gateway.__main__ import grpc_server, listen, run, server
+from baton_gateway.__main__ import grpc_server, listen, protocol, run, server
 from baton_gateway.app import create_app
 from baton_gateway.config import Config
 from tests.fakes.gateway_engine import MODEL, FakeEngine
@@ -172,6 +172,10 @@ def test_addresses_that_cannot_be_listened_on() -> None:
         listen(Config(host="1.2:3", port=0))
     with pytest.raises(SettingsError, match="at least 1 character"):  # It would mean every address.
         Config.load(["--host", ""])
+
+
+def test_the_protocol_has_the_time_limits_of_the_settings() -> None:
+    assert protocol(Config(slow_client_seconds=7.0)).unread_seconds == 7.0
 
 
 def test_grpc_is_there_if_it_is_asked_for(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -50,7 +50,7 @@ def server(config: Config, app: FastAPI) -> Server:
             app,
             host=config.host,
             port=config.port,
-            http=HttpProtocol,
+            http=protocol(config),
             **OPTIONS,
             log_config=None,
             log_level="warning",
@@ -60,6 +60,11 @@ def server(config: Config, app: FastAPI) -> Server:
             timeout_graceful_shutdown=int(config.shutdown_timeout) + 1,
         )
     )
+
+
+def protocol(config: Config) -> type[HttpProtocol]:
+    """The HTTP protocol with the time limits of the settings."""
+    return type("Protocol", (HttpProtocol,), {"unread_seconds": config.slow_client_seconds})
 
 
 def listen(config: Config) -> socket.socket:

@@ -167,7 +167,7 @@ class Config(Settings, prefix="gateway"):
     failover_wait_seconds: float = setting(30.0, "reliability", advanced=True, ge=0)
     """Seconds that requests in flight wait for a new scheduler after theirs was lost."""
     slow_client_seconds: float = setting(30.0, "reliability", advanced=True, gt=0)
-    """A client that does not read its stream for this long is disconnected."""
+    """A client that does not read its answer, streamed or not, for this long is disconnected."""
     keep_alive_seconds: float = setting(15.0, "reliability", advanced=True, gt=0)
     """An idle stream sends a comment this often, so that proxies keep it open."""
     grammar_backend: Annotated[str, TRIALS] = setting(

@@ -120,8 +120,9 @@ class _Transport:
 
 
 def test_a_chunk_and_a_cut() -> None:
-    cycle = cast(RequestResponseCycle, SimpleNamespace(transport=_Transport()))
+    transport = _Transport()
+    cycle = cast(RequestResponseCycle, SimpleNamespace(transport=transport, disconnected=False))
     direct = DirectWriter(cycle)
     direct.write(b"a" * 17)
     direct.cut()
-    assert cycle.transport.done == [b"11\r\n" + b"a" * 17 + b"\r\n", "abort"]  # type: ignore[attr-defined]
+    assert transport.done == [b"11\r\n" + b"a" * 17 + b"\r\n", "abort"] and cycle.disconnected

@@ -15,8 +15,10 @@ from typing import Any
 import pytest
 import uvicorn
 
+from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.protocol import HttpProtocol
 
+LARGE = 32 * 1024 * 1024
 GOOD = b"POST /echo HTTP/1.1\r\nHost: test\r\nContent-Length: 2\r\nConnection: close\r\n\r\nhi"
 
 
@@ -26,6 +28,7 @@ class Impatient(HttpProtocol):
     head_seconds = 0.4
     body_seconds = 0.4
     body_bytes = 4
+    unread_seconds = 0.4
     linger_seconds = 0.5
     max_connections = 40
 
@@ -59,6 +62,8 @@ class App:
         self.served.append(scope["path"])
         if scope["path"] == "/slow":
             return await self._stream(receive, send)
+        if scope["path"] == "/large":
+            return await self._large(scope, send)
         await _reply(send, body)
 
     async def _stream(self, receive: Any, send: Any) -> None:
@@ -71,6 +76,15 @@ class App:
             self.left.set()
         gone.cancel()
         await send({"type": "http.response.body", "body": b"last"})
+
+    async def _large(self, scope: Any, send: Any) -> None:
+        """More than the kernel buffers, until it has gone, or been dropped."""
+        direct = DirectWriter.of(scope)
+        assert direct is not None
+        await _reply(send, bytes(LARGE))
+        while direct._cycle.transport.get_write_buffer_size():
+            await asyncio.sleep(0.01)
+        self.left.set()
 
 
 async def _reply(send: Any, body: bytes) -> None:
@@ -275,6 +289,25 @@ def test_t09_a_dripping_body_is_a_408(site: Site) -> None:
         client.settimeout(60)
         check_refused(answer + read_all(client), 408, "request_timeout")
     check_good(site)
+
+
+def test_t09_a_client_that_reads_nothing_is_cut_off(site: Site) -> None:
+    with site.connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        assert site.app.left.wait(60)
+        assert len(read_all(client)) < LARGE
+    check_good(site)
+
+
+def test_t09_a_client_that_reads_slowly_gets_all(site: Site) -> None:
+    with site.connect() as client:
+        client.sendall(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        received = 0
+        for _ in range(8):
+            received += len(client.recv(LARGE // 16, socket.MSG_WAITALL))
+            time.sleep(0.2)
+        received += len(read_all(client))
+    assert received > LARGE
 
 
 def test_t18_expect_then_nothing_is_ended(site: Site) -> None:

@@ -3,15 +3,19 @@
 from __future__ import annotations
 
 import asyncio
+import logging
+import socket
 from collections.abc import AsyncGenerator
 from typing import Any
 
 import pytest
 
 from baton.errors import Unavailable
+from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.errors import GatewayPartitioned
 from baton_gateway.streaming.event_frames import NumberedFrames
 from baton_gateway.streaming.sse import EventStream
+from tests.fakes.listening import listening
 
 
 class Client:
@@ -130,6 +134,32 @@ def test_client_that_stops_reading_is_cut_off() -> None:
         assert source.closed and not client.complete and len(client.sent) == 3
 
     asyncio.run(main())
+
+
+async def test_a_client_that_was_cut_off_leaves_no_connection(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """Its unread data is dropped, and that an answer has no end is no error."""
+    transports: list[Any] = []
+    over = asyncio.Event()
+
+    async def app(scope: Any, receive: Any, send: Any) -> None:
+        direct, source = DirectWriter.of(scope), Source(10**9, wait=None)
+        assert direct is not None
+        transports.append(direct._cycle.transport)
+        stream = EventStream(source.payloads(), NumberedFrames("s"), keep_alive=9.0, stall=0.2)
+        await stream(scope, receive, send)
+        over.set()
+
+    with caplog.at_level(logging.ERROR):
+        async with listening(app) as at:
+            host, _, port = at.partition(":")
+            with socket.create_connection((host, int(port))) as client:
+                client.sendall(b"GET / HTTP/1.1\r\nHost: test\r\n\r\n")
+                await over.wait()
+                await asyncio.sleep(0)
+                assert transports[0].get_write_buffer_size() == 0
+    assert not caplog.records
 
 
 def test_slow_source_is_kept_alive() -> None:

@@ -46,5 +46,7 @@ class DirectWriter:
         self._cycle.transport.write(b"%x\r\n%b\r\n" % (len(data), data))
 
     def cut(self) -> None:
-        """Close the connection at once, leaving the body incomplete."""
+        """Close the connection at once, leaving the body incomplete. What the client has not read
+        is dropped: closing the transport would wait for it."""
+        self._cycle.disconnected = True  # Nobody is owed the rest.
         self._cycle.transport.abort()

@@ -64,6 +64,8 @@ class HttpProtocol(HttpToolsProtocol):
     body_seconds: ClassVar[float] = 10.0
     body_bytes: ClassVar[int] = 1024
     """Minimum number of body bytes per `body_seconds`."""
+    unread_seconds: ClassVar[float] = 30.0
+    """A client that reads nothing for this long while data waits for it is cut off."""
     linger_seconds: ClassVar[float] = 2.0
     """How long to drain a rejected connection, so that the client can read the response."""
 
@@ -71,6 +73,9 @@ class HttpProtocol(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._stage = Stage.IDLE
         self._deadline: asyncio.TimerHandle | None = None
+        self._reading: asyncio.TimerHandle | None = None
+        """Ends the connection while the client does not read."""
+        self._unread_bytes = 0
         self._running: RequestResponseCycle | None = None
         self._ended = False
         self._early = False
@@ -93,6 +98,7 @@ class HttpProtocol(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._disarm()
+        self._stop_watching()
         if self._running is not None:
             # uvicorn notifies only the newest request, which with pipelining is not the running
             # one.
@@ -120,6 +126,32 @@ class HttpProtocol(HttpToolsProtocol):
         """Limit the bytes of a header, trailer or chunk extension that the parser buffers."""
         if self._stage is not Stage.IDLE and self._quiet_bytes > self.max_head_bytes:
             self._refuse(_head_too_large())
+
+    # What the client does not read
+
+    def pause_writing(self) -> None:
+        super().pause_writing()
+        self._watch_reader()
+
+    def resume_writing(self) -> None:
+        self._stop_watching()
+        super().resume_writing()
+
+    def _watch_reader(self) -> None:
+        self._unread_bytes = self.transport.get_write_buffer_size()
+        self._reading = self.loop.call_later(self.unread_seconds, self._check_reader)
+
+    def _check_reader(self) -> None:
+        """Cut the connection if nothing was read; it would stay, closed or not, with its data."""
+        if self.transport.get_write_buffer_size() < self._unread_bytes:
+            return self._watch_reader()
+        log.warning("a client read nothing for %g s and was cut off", self.unread_seconds)
+        self.transport.abort()
+
+    def _stop_watching(self) -> None:
+        if self._reading is not None:
+            self._reading.cancel()
+            self._reading = None
 
     # Parser callbacks
 

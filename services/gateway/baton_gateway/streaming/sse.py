@@ -14,6 +14,7 @@ from starlette.types import Receive, Scope, Send
 
 from baton.errors import BatonError, ServerFault
 from baton.logs import logger
+from baton_gateway.http.direct_writer import DirectWriter
 from baton_gateway.http.disconnect import cancel_tasks, wait_disconnect
 from baton_gateway.http.errors import FAULT, ErrorEncoder, GatewayPartitioned, encode
 from baton_gateway.streaming.direct_sink import DirectSink
@@ -64,6 +65,8 @@ class EventStream(Response):
             elif watching.done():
                 watching.result()
                 log.warning("a client read nothing for %g s and was cut off", self._stall)
+                if (direct := DirectWriter.of(scope)) is not None:
+                    direct.cut()
         finally:
             if self._sink is not None:
                 self._sink.close()
