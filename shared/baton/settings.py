@@ -144,7 +144,7 @@ class Settings(BaseSettings):
 
     @classmethod
     def help(cls, everything: bool) -> str:
-        """Its flags by group. A tool shows the common ones only with --help-all."""
+        """Text of --help: flags by group. A tool shows common settings only with --help-all."""
         common = everything or cls.prefix in SERVICES
         usage = f"usage: {_usage(cls)}\n\n{inspect.getdoc(cls) or ''}\n\n{_NOTE}"
         fields = [

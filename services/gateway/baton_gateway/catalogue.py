@@ -55,9 +55,9 @@ class ModelInfo:
     document_first: bool = False
     """The model reads the document of a pair before the query."""
     alignment: bool = False
-    """Its workers can report where in a recording tokens are."""
+    """Whether its workers can report the times of tokens in a recording."""
     speech: AnySpeechInfo | None = None
-    """How transcripts are requested from the model; None if it is not for speech to text."""
+    """Requests for transcripts; None if the model is not for speech to text."""
     task_prompts: Mapping[str, str] = field(default_factory=dict)
     """Texts that an embedding model reads before its input, by task."""
 

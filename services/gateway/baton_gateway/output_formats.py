@@ -41,7 +41,7 @@ _DEMANDED = "required"
 
 @dataclass(frozen=True, slots=True)
 class ToolOptions:
-    """How the answers of a chat request are parsed."""
+    """Formats by which the answers of a chat request are parsed."""
 
     tools: tuple[Mapping[str, Any], ...] = ()
     """OpenAI's tool objects."""

@@ -23,7 +23,7 @@ def _check_scores(value: str) -> str:
 
 
 class Config(Settings, prefix="scheduler"):
-    """Where the service listens, budgets and bounds."""
+    """Addresses, token budgets and queue limits."""
 
     bind: str = setting("", "network", advanced=True)
     """Address for gateways; empty means a socket in the run directory."""

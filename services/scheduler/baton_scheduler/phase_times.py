@@ -53,7 +53,7 @@ class PhaseTimer:
         self.leaves = [0] * len(Phase)
         """Per phase: how often the sequence entered it by leaving a worker."""
         self.worker = ""
-        """Its last worker."""
+        """Name of the last worker of the sequence."""
         self.weights: list[tuple[int, str]] = []
         """Index of an output token -> version of the weights from that token on."""
         self.steps = self.rows = 0

@@ -274,9 +274,9 @@ class Cell:
 
     members: list[Sequence]
     worker: str = ""
-    """Where they run; empty while they wait for a worker."""
+    """Worker of these suspects; empty while they wait for one."""
     fresh: bool = False
-    """They are here for one death that is not explained yet."""
+    """Whether one worker death that is not explained yet has put them here."""
 
     @classmethod
     def of(cls, members: list[Sequence], *, fresh: bool = False) -> Self:

@@ -180,7 +180,7 @@ class SlotTable:
         self.handle[slot] = sequence.handle
 
     def _set_reports(self, slot: int, sequence: Sequence) -> None:
-        """What the worker and the gateway do not know yet."""
+        """Record what must still be sent to the worker and to the gateway."""
         self.sent[slot] = False
         self.num_unsent += 1
         self.awaiting_first_token[slot] = True

@@ -234,7 +234,7 @@ class Config(Settings, prefix="worker"):
     """Adapters as name=path of their PEFT folders, separated by commas, or as vLLM's JSON."""
     max_loras: int = setting(8, "batching", ge=1, le=4096)
     """Maximum different adapters of the sequences of one step."""
-    max_lora_rank: int = setting(64, "model", ge=1, le=512)
+    max_lora_rank: int = setting(64, "model", ge=1, le=MAX_LORA_RANK)
     """Maximum rank of an adapter."""
     max_cpu_loras: int = setting(64, "memory", ge=1, le=65536)
     """Maximum adapters in the memory of the host."""

@@ -7,7 +7,6 @@ In a file it is an error: `read` raises.
 
 from __future__ import annotations
 
-import asyncio
 import struct
 from typing import IO
 
@@ -72,15 +71,6 @@ def receive(pipe: IO[bytes]) -> bytes | None:
         return read(pipe)
     except TruncatedFrame:
         return None
-
-
-async def receive_async(pipe: asyncio.StreamReader) -> bytes:
-    """Wait for a frame of a process.
-
-    Raises:
-        asyncio.IncompleteReadError: it has closed the pipe or exited.
-    """
-    return await pipe.readexactly(_length(await pipe.readexactly(PREFIX_BYTES), MAX_BYTES))
 
 
 def _prefix(data: bytes) -> bytes:

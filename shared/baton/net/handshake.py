@@ -149,7 +149,7 @@ class Peer:
     """Time at which `progress` last advanced or the peer was last idle."""
     busy: bool = False
     max_silence: float = LOST_SECONDS
-    """Its own limit of silence in seconds, if longer than that of other peers."""
+    """Seconds of silence after which this peer counts as lost."""
 
     def beat(self, beat: Beat, now: float) -> None:
         """Process a heartbeat."""

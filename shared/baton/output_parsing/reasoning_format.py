@@ -33,7 +33,7 @@ class ReasoningReader(Protocol):
         """
 
     def start(self, prompt: str) -> Start:
-        """Where the text begins after a rendered prompt."""
+        """Whether the text after a rendered prompt begins as thinking or as content."""
 
     def read(
         self, source: Source, output: Output, content: Write, start: Start, calls: tuple[str, ...]

@@ -22,7 +22,6 @@ Write = Callable[[str], object]
 """Receives text as it is read."""
 
 _SPACE = re.compile(r"[ \t\r\n]*")
-WHITESPACE = " \t\r\n"
 
 
 class Delimiters:

@@ -68,7 +68,7 @@ class WakeUp(_Action, frozen=True, tag="wake_up"):
     """Allocate what `Sleep` has freed."""
 
     tags: tuple[WakeTag, ...] = ()
-    """What to allocate; empty: everything. With its weights only, a model still sleeps."""
+    """Memory to allocate; empty: everything. A model with only its weights still sleeps."""
 
 
 class StartProfile(_Action, frozen=True, tag="start_profile"):

@@ -87,7 +87,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     pipeline_stages: int = 1
     """Stages of a pipeline that run steps of different sequences at the same time."""
     alignment: bool = False
-    """It can report where in a recording tokens are; see `Pooling.aligned_from`."""
+    """Whether it can report the times of tokens in a recording; see `Pooling.aligned_from`."""
 
 
 class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
@@ -105,7 +105,7 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     """Format of tool calls in outputs, by its name in `baton.output_parsing`; "none", or
     "response_template" for the declared one."""
     reasoning_parser: str = "none"
-    """The same for reasoning."""
+    """Name of the reasoning format; "none" without one."""
     response_template: bytes = b""
     """JSON: the checkpoint's declaration of its outputs; empty if there is none."""
     sampling_defaults: dict[str, int | float] = {}
@@ -113,7 +113,7 @@ class TokenizerInfo(msgspec.Struct, frozen=True, array_like=True):
     document_first: bool = False
     """The model's pair template has the document before the query."""
     speech: AnySpeechInfo | None = None
-    """How transcripts are requested from a speech-to-text model; None for any other."""
+    """Requests for transcripts of a speech-to-text model; None for other models."""
     task_prompts: dict[str, str] = {}
     """Texts that an embedding model reads before its input, by task."""
 
@@ -258,7 +258,7 @@ class WorkerStats(msgspec.Struct, frozen=True, array_like=True):
     expert_balancedness: float = 0.0
     """`ExpertBalance.balancedness` of its expert group, if that balances experts; 0 otherwise."""
     expert_rearrangements: int = 0
-    """How often experts of its group have moved."""
+    """Number of rearrangements of the experts of its group."""
 
 
 class ModelStats(msgspec.Struct, frozen=True, array_like=True):

@@ -104,7 +104,7 @@ class Submit(Message, tag="submit", frozen=True):
     pooling: Pooling | None = None
     """Return a pooled vector instead of tokens; then `sampling.max_tokens` is 0, `log` empty."""
     media: tuple[Media, ...] = ()
-    """Its media items, in the order of their tokens."""
+    """Media items of the prompt, in the order of their tokens."""
     model: str = ""
     """Name of the model: only its workers run the sequence. Empty means any worker, which is
     correct only if all serve one model."""
@@ -227,7 +227,7 @@ class NewSequence(msgspec.Struct, frozen=True, array_like=True):
     """Number of leading `tokens` whose KV is already in the given pages (prefix cache hit)."""
     pooling: Pooling | None = None
     media: tuple[Media, ...] = ()
-    """Its media items, in the order of their tokens."""
+    """Media items of the prompt, in the order of their tokens."""
     adapter: bytes = b""
     """Digest of its adapter; empty for none."""
     cache_root: bytes = b""

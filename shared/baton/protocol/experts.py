@@ -16,4 +16,4 @@ class ExpertBalance(msgspec.Struct, frozen=True, array_like=True):
     max_tokens: float = 0.0
     """Tokens of the busiest rank of each layer."""
     rearrangements: int = 0
-    """How often experts have moved since the group started."""
+    """Number of rearrangements since the group started."""

@@ -43,4 +43,4 @@ class MediaEncoded(Message, tag="media_encoded", frozen=True):
     duration_us: int = 0
     """Microseconds that the encoder ran; 0 if the embeddings were in its cache."""
     unavailable: bool = False
-    """Its pixels are not in shared memory any more; those of another sequence may be."""
+    """The pixels are gone from shared memory; another sequence may still have them."""

@@ -20,7 +20,7 @@ class WeightSource(msgspec.Struct, frozen=True, array_like=True):
     digest: bytes
     """SHA-256 of the contents."""
     whole: bool = True
-    """It has every tensor of the model."""
+    """Whether the update has every tensor of the model."""
 
 
 class WeightVersion(msgspec.Struct, frozen=True, array_like=True):

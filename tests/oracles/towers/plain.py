@@ -7,14 +7,11 @@ re-computation of what the towers must answer.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-
-Act = Callable[[Tensor], Tensor]
 
 
 class Weights(dict[str, Tensor]):

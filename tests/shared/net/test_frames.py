@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import io
 import os
 from collections.abc import Callable
@@ -56,12 +55,3 @@ def test_a_length_that_the_prefix_cannot_state_is_refused(
     monkeypatch.setattr(frames, "MAX_BYTES", 4)
     with pytest.raises(OversizedFrame):
         write(b"12345")
-
-
-async def test_frames_of_a_process_arrive_in_a_coroutine() -> None:
-    reader = asyncio.StreamReader()
-    reader.feed_data(b"".join(map(frames.pack, PARTS)) + b"\5\0\0\x001234")
-    reader.feed_eof()
-    assert tuple([await frames.receive_async(reader) for _ in PARTS]) == PARTS
-    with pytest.raises(asyncio.IncompleteReadError):
-        await frames.receive_async(reader)

@@ -127,7 +127,7 @@ class _Answer:
 
     @property
     def request_id(self) -> str:
-        """Its X-Request-Id."""
+        """X-Request-Id of the line's request."""
         return self._headers.get("x-request-id", "")
 
     @property

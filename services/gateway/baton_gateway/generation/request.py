@@ -130,7 +130,7 @@ class PriorOutput:
 
 @dataclass(frozen=True, slots=True)
 class SamplingOptions:
-    """How the choices of a request are sampled."""
+    """Sampling parameters of all choices of a request."""
 
     params: Sampling
     """Parameters of all choices; the engine fills in `max_tokens`, `seed` and the model's stop
@@ -150,7 +150,7 @@ class SamplingOptions:
 
 @dataclass(frozen=True, slots=True)
 class TextOptions:
-    """How output tokens become text, and which text ends it."""
+    """Decoding of output tokens to text, and the stop strings that end it."""
 
     stops: tuple[str, ...] = ()
     include_stop: bool = False
@@ -217,7 +217,7 @@ class GenerationRequest:
     """Pooling parameters; the request then returns one vector per prompt, with `n` = 1."""
     text: TextOptions = TextOptions()
     tools: ToolOptions | None = None
-    """How the answers of a chat are parsed; None if all text is content."""
+    """Parsing of the answers of a chat; None if all text is content."""
     limits: RequestLimits = RequestLimits()
     sinks: RequestSinks = field(default_factory=RequestSinks)
     prior_outputs: tuple[PriorOutput, ...] = ()
@@ -225,7 +225,7 @@ class GenerationRequest:
     predicted_text: str = ""
     """Expected output."""
     prediction: bytes = b""
-    """The same as int32 ids, once encoded."""
+    """Token ids of the prediction as int32, once encoded."""
     resumed: bool = False
     """The stream has begun before: it waits for missing services as long as a running one."""
     adapter: bytes = b""

@@ -19,7 +19,7 @@ class ResponseWriter:
     logprobs: int
     """Alternatives per token; -1 for no log-probabilities."""
     prompt_logprobs: int
-    """The same for the prompt."""
+    """Number of alternatives per prompt token; see `logprobs`."""
     open: set[int] = field(default_factory=set)
     """Choices that are running."""
     _begun: set[int] = field(default_factory=set)

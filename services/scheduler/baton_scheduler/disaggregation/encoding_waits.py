@@ -41,7 +41,7 @@ class EncodingWaits:
         return [] if wait is None else list(wait.encodings)
 
     def running(self, fleet: Fleet) -> list[tuple[Sequence, Worker, Encoding]]:
-        """What sequences wait for that have started on a worker of the fleet."""
+        """Encodings awaited by sequences that have started on a worker of the fleet."""
         return [
             (wait.sequence, worker, encoding)
             for wait in self._waits.values()

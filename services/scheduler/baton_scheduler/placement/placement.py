@@ -236,7 +236,7 @@ def prefill_candidates(sequence: Sequence, fleet: Fleet, local: int) -> list[Wor
 
 
 def with_room(sequence: Sequence, candidates: list[Worker]) -> list[Worker]:
-    """Those workers that can start the sequence now."""
+    """Candidates with room to start the sequence now."""
     return [w for w in candidates if w.fits(sequence) and w.has_room(sequence)]
 
 

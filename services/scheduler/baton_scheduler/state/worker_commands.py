@@ -33,7 +33,7 @@ def begin_each(
     command: AdminCommand,
     actions: Sequence[tuple[Worker, Action]],
 ) -> list[Decision]:
-    """The same with a different action for each worker."""
+    """Like `begin`, with one action per worker."""
     state.counters.commands += 1
     number = state.counters.commands
     state.commands[number] = PendingCommand(

@@ -12,7 +12,7 @@ class EncodeWorkers(dict[str, EncodeWorker]):
     """Encode workers by name."""
 
     def serving(self, model: str) -> list[EncodeWorker]:
-        """Those of a model that take work; of all models if `model` is empty."""
+        """Encode workers of a model that accept work; of all models if `model` is empty."""
         all_of = [w for w in self.values() if model in ("", w.info.model)]
         return [worker for worker in all_of if not worker.draining]
 

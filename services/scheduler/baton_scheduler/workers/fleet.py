@@ -21,7 +21,7 @@ class Fleet:
         self._workers = {worker.name: worker for worker in workers}
         self._departed: dict[str, int] = {}
         self.encoders = EncodeWorkers()
-        """They run no sequence and are no members of this set."""
+        """Encode workers: they run no sequences and are not part of this set."""
 
     def __iter__(self) -> Iterator[Worker]:
         return iter(self._workers.values())

@@ -55,7 +55,7 @@ class InFlightSteps:
         self.truncated = False
         """A truncation of that plan was sent, and the worker has not yet reported its last step."""
         self.wasteful = False
-        """That plan runs sequences that have left the worker."""
+        """Whether the plan runs sequences that have left the worker."""
 
     def __len__(self) -> int:
         return len(self._flights)

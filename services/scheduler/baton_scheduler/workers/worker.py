@@ -74,17 +74,17 @@ class Worker:
         self.waking = False
         """The worker sleeps and was commanded to wake up."""
         self.evicting: set[bytes] = set()
-        """Digests of adapters that it was commanded to drop and has not confirmed yet."""
+        """Digests of adapters that the worker was commanded to drop and has not confirmed yet."""
         self.target = info.weights
         """Weights that the workers of its model agree on."""
         self.loaded = b""
-        """Digest of the weights that it has loaded next to those in use."""
+        """Digest of the weights that the worker has loaded next to those in use."""
         self.switching = False
-        """It was commanded to use them, and joins again once it does."""
+        """The worker was commanded to use `loaded`, and joins again once it does."""
         self.trial: Cell | None = None
-        """Suspects that have this worker for themselves."""
+        """Suspects that run alone on this worker."""
         self.last_result_time = 0.0
-        """Time of its last result."""
+        """Time of the last result."""
         self.steps = 0
         self.step_ms = 0.0
         self.gap_ms = 0.0
@@ -99,7 +99,7 @@ class Worker:
         self.encode_cost = LinearCostModel()
         """Cost model of encoding media here, by embeddings."""
         self._media: dict[bytes, None] = {}
-        """Keys of media whose embeddings it should have cached, the latest last."""
+        """Keys of media whose embeddings the worker should have cached, the latest last."""
 
     @property
     def max_running(self) -> int:

@@ -63,16 +63,26 @@ def load_model(
 ) -> LoadedModel:
     """Load a checkpoint folder (config.json and safetensors) or a GGUF file.
 
-    `narrow`, if given, replaces the dtype of a text model that `is_expanded`. `served_length` is
-    the maximum sequence length, see `resolve`; `task` and `pooling` are those of `served_task`;
-    `router` is a key of `layers.moe.routers.ROUTERS`, for all experts. Pages of codes have the
-    checkpoint's KV scales, if any. All `ranks` load at the same time, and each gets its shard. With
-    `experts`, a key of `spec.expert_map.PLACEMENTS`, each expert is on one rank, or on one of
-    the data-parallel workers in `lockstep`. In a `pipeline` the ranks are those of one stage, which
-    has neighbouring layers. `context_parallel` neighbouring ranks with the same KV heads split the
-    tokens of the cache. A `dummy` folder needs a config.json only: its weights are random. Tensors
-    of `patches`, safetensors files, take the place of the checkpoint's. With a `keeper` the weights
-    of this rank lie in memory that outlives this worker; those that are there are not read again.
+    All ranks load at the same time, and each gets its share.
+
+    Args:
+        path: folder or file.
+        context: device, dtype and kernels. Pages of codes get the checkpoint's KV scales, if any.
+        narrow: dtype that replaces the one of a text model that `is_expanded`.
+        served_length: maximum sequence length, see `resolve`.
+        task: see `served_task`.
+        pooling: see `served_task`.
+        router: key of `layers.moe.routers.ROUTERS`, for the experts of all layers.
+        ranks: communicator of the ranks; in a pipeline, of those of one stage.
+        experts: key of `spec.expert_map.PLACEMENTS`: each expert is on one rank, or on one of the
+            data-parallel workers in `lockstep`. None: each rank has a part of every expert.
+        lockstep: step synchronization of data-parallel workers that share experts.
+        pipeline: the stages, of consecutive layers each.
+        context_parallel: neighbouring ranks with the same KV heads that divide the tokens.
+        dummy: make random weights; the folder needs a config.json only.
+        patches: safetensors files whose tensors replace those of the checkpoint.
+        keeper: leases memory that outlives this worker for the weights of this rank. Weights that
+            are already there are not read again.
 
     Raises:
         ModelError: the path holds neither, the architecture is unknown, or the tensors do

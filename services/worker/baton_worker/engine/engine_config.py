@@ -39,7 +39,7 @@ class EngineConfig:
     page_bytes: int
     """Bytes of a page of the target."""
     draft_page_bytes: int
-    """Bytes of a page of the drafter: there are as many."""
+    """Bytes of a page of the drafter, which has `num_pages` pages too."""
     max_num_seqs: int
     max_num_batched_tokens: int
     max_model_len: int
@@ -47,27 +47,27 @@ class EngineConfig:
     weight_bytes: int
     eos_ids: tuple[int, ...]
     pooling: PoolingInfo | None = None
-    """What is given in place of text."""
+    """Outputs of a pooling model; None for a model that generates text."""
     alignment: bool = False
-    """Whether it returns the times of tokens in a recording."""
+    """Whether the times of tokens in a recording can be returned."""
     host_pages: int = 0
-    """Pages in host memory beside those."""
+    """Pages in host memory, in addition to `num_pages`."""
     encoder_cache_bytes: int = 0
-    """Bytes for the embeddings of images; 0 for a model that sees none."""
+    """Bytes for the embeddings of media; 0 for a model of text only."""
     groups: LayerGroups = _ALIKE
-    """Layers with block tables of their own; pages are those of one group."""
+    """Groups of layers with one block table each; a page belongs to one group."""
     ranks: int = 1
-    """Processes that have a part of the model each; bytes are those of all."""
+    """Processes that hold a part of the model each; byte counts are sums over them."""
     stages: int = 1
-    """Stages of a pipeline that run steps at the same time; 1: one step after the other."""
+    """Pipeline stages that run different steps at the same time; 1: one step after the other."""
     context: int = 1
-    """Ranks that have a part of the tokens of a page each."""
+    """Ranks that divide the tokens of a page between them."""
     graphs: Sizes | None = None
-    """Steps that are captured and replayed."""
+    """Sizes of captured steps; None if no step is captured."""
     eager: str = ""
-    """Why none is, as half a sentence."""
+    """Reason why no step is captured, as half a sentence; "" if steps are."""
     exact: bool = False
-    """Whether a token's numbers depend on its own sequence alone, on a GPU."""
+    """On a GPU: whether the numbers of a token depend only on its own sequence."""
     checkpoint_files: bytes = b""
     """Digest of `file_stats` when the checkpoint was loaded. Pages that a worker left are those of
     its weights: one that has loaded other files does not take them over."""
@@ -75,20 +75,20 @@ class EngineConfig:
     """Why each step is read before the next one is launched, as half a sentence; "" if it is
     not."""
     speculative: SpeculativeConfig | None = None
-    """Parameters of speculative decoding, if it is used."""
+    """Parameters of speculative decoding; None without it."""
     profile: MemoryProfile = field(default_factory=MemoryProfile)
-    """What steps and graphs take of a GPU."""
+    """GPU memory of steps and graphs."""
     pages: PageKeeper | None = None
-    """Leases memory for pages, which outlives the worker."""
+    """Keeper of the memory of pages, which outlives the worker; None without one."""
 
     @property
     def kv_bytes(self) -> int:
-        """Bytes of all pages, those of drafts included."""
+        """Bytes of all pages, with those of the drafter."""
         return self.num_pages * (self.page_bytes + self.draft_page_bytes)
 
     @property
     def spare_pages(self) -> int:
-        """Pages beside those, one of each group: for what no sequence is to keep."""
+        """Pages beyond `num_pages`, one per group, for KV that no sequence keeps."""
         needed = self.graphs is not None or self.context > 1 or self.pages is not None
         return len(self.groups.windows) if needed else 0
 

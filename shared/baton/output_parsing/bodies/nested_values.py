@@ -17,7 +17,7 @@ class Bracket(NamedTuple):
 
     json: str
     closer: str
-    """Its closing bracket."""
+    """Closing bracket of the value."""
     json_closer: str
 
 

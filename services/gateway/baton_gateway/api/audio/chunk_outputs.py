@@ -70,7 +70,7 @@ def _rules(body: SpeechRequest) -> FallbackRules:
 
 
 def _again(work: GenerationRequest, chunks: Sequence[int], temperature: float) -> GenerationRequest:
-    """The same request for some of its prompts."""
+    """`work` for the prompts of `chunks` alone."""
     params = structs.replace(work.sampling.params, temperature=temperature)
     return replace(
         work,

@@ -91,7 +91,7 @@ class Recording:
 
     @property
     def billed_seconds(self) -> int:
-        """Its length in seconds, rounded up."""
+        """Length of the recording in seconds, rounded up."""
         return math.ceil(self.seconds)
 
     @property

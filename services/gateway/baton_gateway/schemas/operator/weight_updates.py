@@ -55,7 +55,7 @@ class _TensorList(Request):
     names: Annotated[list[_Name], Field(min_length=1, max_length=_MOST_TENSORS)]
     """Names of the tensors in the checkpoint."""
     dtype_names: list[_Name]
-    """Such as bfloat16, one per tensor."""
+    """Dtype of each tensor, such as bfloat16."""
     shapes: list[list[Annotated[int, Field(ge=1, le=2**40)]]]
     sha256: _Digits | None = None
     """Expected SHA-256 of all bytes of the tensors."""
