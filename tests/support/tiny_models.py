@@ -248,6 +248,7 @@ UNLISTED: dict[str, dict[str, Any]] = {
 
 # Relatives of architectures above; one test compares each as those are compared.
 RELATIVES: dict[str, dict[str, Any]] = {
+    "BioGptForCausalLM": {"num_key_value_heads": None},
     "ApertusForCausalLM": {"rope_parameters": LLAMA3_ROPE, "attention_bias": True},
     "Apertus1p5TextForCausalLM": {"rope_parameters": LLAMA3_ROPE, "hidden_act": "relu2"},
     "Cohere2MoeForCausalLM": {

@@ -70,6 +70,8 @@ TAPED = {
     "Gemma4ForCausalLM": "embeddings of layers, heads of two widths",
     "Zamba2ForCausalLM": "shared blocks beside Mamba-2, in groups that share memory",
     "MiMoV2FlashForCausalLM": "values narrower than keys",
+    "ApertusForCausalLM": "an activation with parameters",
+    "LagunaForCausalLM": "gates by softplus, a router whose logits are capped",
     "FalconMambaForCausalLM": "Mamba with norms of what is selected",
 }
 RAGGED = [

@@ -9,6 +9,7 @@ import pytest
 import transformers
 
 from baton.errors import ModelError
+from baton_worker.spec import Positions
 
 
 def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
@@ -139,3 +140,9 @@ def test_nanochat_turns_backwards_by_a_rope_without_scaling(spec_of: Any) -> Non
     assert mixer.qk_norm.after_rope and not spec.norm.scaled and spec.head.softcap == 15.0
     with pytest.raises(ModelError, match=r"rope is scaled .'linear'.* Remove rope_scaling"):
         spec_of("NanoChatForCausalLM", rope_scaling={"rope_type": "linear", "factor": 2.0})
+
+
+def test_biogpt_multiplies_embeddings_unless_told_otherwise(spec_of: Any) -> None:
+    spec = spec_of("BioGptForCausalLM")
+    assert spec.embedding.scale == 8.0 and spec.embedding.positions == Positions(514, offset=2)
+    assert spec_of("BioGptForCausalLM", scale_embedding=False).embedding.scale == 1.0

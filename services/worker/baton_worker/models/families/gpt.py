@@ -261,6 +261,37 @@ def opt(c: Config) -> Decoder:
     )
 
 
+@architecture("BioGptForCausalLM")
+def biogpt(c: Config) -> Decoder:
+    """BioGPT (doi:10.1093/bib/bbac409): OPT's body with scaled embeddings."""
+    stem = "biogpt"
+    names = named(
+        stem + ".layers.{layer}",
+        embedding=f"{stem}.embed_tokens",
+        positions=f"{stem}.embed_positions",
+        norm=f"{stem}.layer_norm",
+        head="output_projection",
+        mixer_norm="self_attn_layer_norm",
+        output="self_attn.out_proj",
+        ffn_norm="final_layer_norm",
+        up="fc1",
+        down="fc2",
+        **{role: f"self_attn.{role[0]}_proj" for role in QKV},
+    )
+    scale = c.hidden_size**0.5 if getattr(c, "scale_embedding", True) else 1.0
+    return decoder(
+        c,
+        gqa(c, rope=None, bias=True, output_bias=True, num_kv_heads=c.num_attention_heads),
+        mlp(c),
+        tied=True,
+        norm=layer_norm(1e-5),
+        embedding=Embedding(
+            scale=scale, positions=Positions(c.max_position_embeddings + 2, offset=2)
+        ),
+        names=names,
+    )
+
+
 BLOOM = named(
     H,
     embedding="transformer.word_embeddings",
