@@ -149,6 +149,21 @@ PAIRS = {
         "qwen2",
         lambda c: {"projector.scale_factor": int(1 / c.downsample_ratio), "preproc_max_tiles": 3},
     ),
+    "lfm2-vl": Pair(
+        "lfm2",
+        "lfm2",
+        lambda c: {"projector.scale_factor": c.downsample_factor},
+        lambda c: {
+            "attention.head_count_kv": [
+                c.num_key_value_heads if kind == "full_attention" else 0 for kind in c.layer_types
+            ],
+            "shortconv.l_cache": c.conv_L_cache,
+            "attention.layer_norm_rms_epsilon": c.norm_eps,
+        },
+    ),
+    "lighton-ocr": Pair(
+        "lightonocr", "qwen3", lambda c: {"spatial_merge_size": c.spatial_merge_size}
+    ),
     "pixtral": Pair("pixtral", "llama", lambda c: {}, steps=(permuted,)),
     "mistral3": Pair(
         "pixtral",
@@ -160,9 +175,7 @@ PAIRS = {
 """By the name of the tower in `tiny_towers.TOWERS`."""
 _BOUNDS = (".input_max", ".input_min", ".output_max", ".output_min")
 _TEXT = re.compile(r"^(model\.)?((language_model|text_model)\.)?(model\.)?")
-_ENCODER = re.compile(
-    r"(^|\.)(visual|vision_tower|vision_model|embed_vision|multi_modal_projector|connector)\."
-)
+_ENCODER = re.compile(r"(^|\.)(visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.")
 
 
 def save_pair(
@@ -267,7 +280,7 @@ def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[
     heads = _sizes(c)["attention.head_count"]
     table = gguf.get_tensor_name_map(gguf.MODEL_ARCH.MMPROJ, 16)
     for name, tensor in _prepared(kind, c, tensors):
-        if kind == "pixtral" and re.search(r"\.[qk]_proj\.", name):
+        if kind in ("pixtral", "lightonocr") and re.search(r"\.[qk]_proj\.", name):
             tensor = interleave(tensor, heads)
         stored = table.get_name(name, try_suffixes=(".weight", ".bias", *_BOUNDS))
         yield stored or name, tensor
@@ -282,7 +295,14 @@ def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple
             name = name.replace("_weight", ".weight")
             name = re.sub(r"^vision_tower\.(?!vision_model)", "vision_tower.vision_model.", name)
             tensor = tensor + 1 if "soft_emb_norm" in name else tensor
-        if kind == "gemma4v":
+        if kind == "lfm2":
+            name = re.sub(r"^vision_tower\.(?!vision_model)", "vision_tower.vision_model.", name)
+        if kind == "lightonocr":
+            name = name.replace("vision_encoder.", "vision_tower.")
+            name = name.replace("vision_projection.", "multi_modal_projector.")
+        if kind == "lfm2" and name.endswith("patch_embedding.weight"):
+            yield name, _as_convolution(tensor)
+        elif kind == "gemma4v":
             yield _gemma4_name(name), _unflattened(name, tensor)
         elif kind == "internvl":
             yield _internvl_name(name), tensor
@@ -314,6 +334,10 @@ def _unflattened(name: str, tensor: Tensor) -> Tensor:
     """Bounds with an axis, and the projection of patches as a convolution."""
     if not name.endswith("patch_embedder.input_proj.weight"):
         return tensor.reshape(1) if tensor.ndim == 0 else tensor
+    return _as_convolution(tensor)
+
+
+def _as_convolution(tensor: Tensor) -> Tensor:
     side = int((tensor.shape[1] // 3) ** 0.5)
     return tensor.unflatten(1, (side, side, 3)).permute(0, 3, 1, 2)
 

@@ -76,6 +76,26 @@ def gemma4(folder: Path) -> dict[str, Any]:
     return written_tokens(folder, {})
 
 
+def lfm2(folder: Path) -> dict[str, Any]:
+    fields = tiny_towers.TOWERS["lfm2-vl"][1]
+    sizes = {  # For images of 64 tokens, with the limits of published checkpoints.
+        "text_config": fields["text_config"]
+        | {"max_position_embeddings": 1024, "block_auto_adjust_ff_dim": False},
+        "vision_config": fields["vision_config"] | {"patch_size": 16},
+        **{"tile_size": 512, "encoder_patch_size": 16, "max_tiles": 10},
+        **{"min_image_tokens": 64, "max_image_tokens": 256},
+    }
+    tiny_towers.tiny_tower("lfm2-vl", folder, **sizes)
+    marks = ("<image>", "<|image_start|>", "<|image_end|>")
+    token = tiny_llava.save_tokenizer(folder, tiny_llava.CHAT_TEMPLATE, marks)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"image_token_id": token, "image_token_index": token}
+    (folder / "config.json").write_text(json.dumps(config))
+    processor = {"image_processor_type": "Lfm2VlImageProcessor"}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor | HALF))
+    return written_tokens(folder, {})
+
+
 def internvl(folder: Path) -> dict[str, Any]:
     tiny_towers.tiny_tower("internvl", folder)
     marks = ("<IMG_CONTEXT>", "<img>", "</img>")
@@ -92,10 +112,11 @@ def internvl(folder: Path) -> dict[str, Any]:
 
 MARKS = ("<|image|>", "<|image>", "<image|>")
 UNCHANGED = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
+HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
 GEMMA = {
     "image_processor_type": "Gemma3ImageProcessor",
     "size": {"height": 30, "width": 30},
-    **{"image_mean": [0.5] * 3, "image_std": [0.5] * 3},
+    **HALF,
 }
 FAMILIES = {
     "qwen2.5-vl": partial(qwen, "qwen2.5-vl"),
@@ -103,6 +124,7 @@ FAMILIES = {
     "gemma3": gemma,
     "gemma4-both-ways": gemma4,
     "internvl": internvl,
+    "lfm2-vl": lfm2,
 }
 
 

@@ -290,6 +290,26 @@ def _merges(encoder: Encoder) -> bool:
     return encoder.has("mm.patch_merger.weight")
 
 
+def _lfm2(encoder: Encoder) -> Fields:
+    vision = _siglip(encoder, "siglip2_vision_model")
+    return {
+        "vision_config": vision | {"num_patches": encoder.rows("v.position_embd.weight")},
+        "downsample_factor": encoder.of("projector.scale_factor", 2),
+        "encoder_patch_size": encoder.of("patch_size"),
+        "projector_hidden_size": encoder.rows("mm.1.weight"),
+        "projector_bias": encoder.has("mm.1.bias"),
+        "projector_use_layernorm": encoder.has("mm.input_norm.weight"),
+    }
+
+
+def _lfm2_images(encoder: Encoder) -> Fields:
+    return {
+        "image_processor_type": "Lfm2VlImageProcessor",
+        "encoder_patch_size": encoder.of("patch_size"),
+        "downsample_factor": encoder.of("projector.scale_factor", 2),
+    }
+
+
 def _mistral(encoder: Encoder, text: str) -> str:
     return f"{'Mistral3' if _merges(encoder) else 'Pixtral'}ForConditionalGeneration"
 
@@ -403,6 +423,10 @@ PROJECTORS = {
     ),
     "internvl": ProjectorKind(
         _named("InternVL"), _internvl, _internvl_images, _INTERNVL, ("<IMG_CONTEXT>",)
+    ),
+    "lfm2": ProjectorKind(_named("Lfm2Vl"), _lfm2, _lfm2_images, {"lfm2": "lfm2"}, ("<image>",)),
+    "lightonocr": ProjectorKind(
+        _named("LightOnOcr"), _pixtral, _pixtral_images, {"qwen3": "qwen3"}, _PAD
     ),
     "pixtral": ProjectorKind(_mistral, _pixtral, _pixtral_images, _LLAMAS, ("[IMG]",)),
     "qwen2vl_merger": ProjectorKind(

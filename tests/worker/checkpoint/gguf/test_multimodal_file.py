@@ -20,7 +20,7 @@ from tests.support.gguf_projectors import PAIRS, plain_tokens, save_pair
 CONTEXT = BuildContext(torch.device("cpu"), torch.float32)
 IMAGE_TOKENS = {"gemma3": "<unused8>", "pixtral": "[IMG]", "mistral3": "[IMG]"}
 IMAGE_TOKENS |= {"idefics3": "<image>", "smolvlm": "<image>", "gemma4-both-ways": "<|image|>"}
-IMAGE_TOKENS |= {"internvl": "<IMG_CONTEXT>"}
+IMAGE_TOKENS |= {"internvl": "<IMG_CONTEXT>", "lfm2-vl": "<image>"}
 
 
 def published(name: str) -> dict[str, Any]:
@@ -30,6 +30,12 @@ def published(name: str) -> dict[str, Any]:
         return {"vision_config": fields["vision_config"] | {"tokens_per_second": 2}}
     if name == "gemma4-both-ways":
         return {"vision_config": fields["vision_config"] | {"use_clipped_linears": True}}
+    if name == "lfm2-vl":
+        rules = {"tile_size": 512, "encoder_patch_size": 16, "max_tiles": 10}
+        rules |= {"min_image_tokens": 64, "max_image_tokens": 256}
+        text = fields["text_config"] | {"block_auto_adjust_ff_dim": False}
+        vision = fields["vision_config"] | {"patch_size": 16}
+        return rules | {"text_config": text, "vision_config": vision}
     if name in ("pixtral", "mistral3"):
         return {"text_config": fields["text_config"] | {"sliding_window": None}}
     return {}

@@ -103,6 +103,17 @@ class ProjectorNames(NamedTuple):
     channel."""
 
 
+_PIXTRAL_MERGED = ProjectorNames(
+    {
+        **_under("vision_tower", _PIXTRAL),
+        "mm.input_norm": "multi_modal_projector.norm",
+        "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer",
+        "mm.1": "multi_modal_projector.linear_1",
+        "mm.2": "multi_modal_projector.linear_2",
+    },
+    permuted=True,
+)
+
 PROJECTOR_NAMES = {
     "gemma3": ProjectorNames(
         _under("vision_tower", _VIT)
@@ -135,16 +146,17 @@ PROJECTOR_NAMES = {
         bare=_under("vision_tower", _INTERNVL_BARE),
         batched=frozenset({"v.class_embd", "v.position_embd.weight"}),
     ),
-    "pixtral": ProjectorNames(
+    "lfm2": ProjectorNames(
         {
-            **_under("vision_tower", _PIXTRAL),
-            "mm.input_norm": "multi_modal_projector.norm",
-            "mm.patch_merger": "multi_modal_projector.patch_merger.merging_layer",
+            **_under("vision_tower", _VIT),
+            "mm.input_norm": "multi_modal_projector.layer_norm",
             "mm.1": "multi_modal_projector.linear_1",
             "mm.2": "multi_modal_projector.linear_2",
         },
-        permuted=True,
+        flat=True,
     ),
+    "lightonocr": _PIXTRAL_MERGED,
+    "pixtral": _PIXTRAL_MERGED,
     "qwen2vl_merger": ProjectorNames(
         _under(
             "visual",
