@@ -246,7 +246,7 @@ UNLISTED: dict[str, dict[str, Any]] = {
     "MiniMaxM3VLForCausalLM": {},
 }
 
-# Relatives of architectures above; one test compares each as those are compared.
+# Relatives of architectures above; tests of several each compare them as those are compared.
 RELATIVES: dict[str, dict[str, Any]] = {
     "BioGptForCausalLM": {"num_key_value_heads": None},
     "ApertusForCausalLM": {"rope_parameters": LLAMA3_ROPE, "attention_bias": True},
