@@ -4,6 +4,7 @@ file."""
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple
 
@@ -132,8 +133,14 @@ class Reader:
                 )
             self.settings[target] = (flag, value)
 
+    def as_given(self, message: str) -> str:
+        """An error of the settings, one line each, with the flags that the user gave."""
+        for target, (flag, _) in self.settings.items():
+            message = re.sub(rf"^--{re.escape(target)}(?=: )", flag, message, flags=re.MULTILINE)
+        return message
+
     def words(self) -> list[str]:
-        """The same as a command line of full names."""
+        """The settings as a command line of full names."""
         values = {target: value for target, (_, value) in self.settings.items()}
         if revision := values.pop("revision", ""):
             values["model"] = _at(values.get("model", ""), revision)

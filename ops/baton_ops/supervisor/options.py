@@ -95,7 +95,10 @@ class Serve(Settings):
         reader.read(argv)
         if path := path_in(argv, environment()):
             add_file(reader, read(path), environment())
-        return super().load(reader.words())
+        try:
+            return super().load(reader.words())
+        except SettingsError as error:
+            raise SettingsError(reader.as_given(error.message)) from error
 
     @classmethod
     def help(cls, everything: bool) -> str:

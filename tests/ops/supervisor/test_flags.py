@@ -22,13 +22,14 @@ def test_a_plain_flag_may_not_contradict_the_one_of_the_service() -> None:
 @pytest.mark.parametrize(
     ("flag", "message"),
     [
+        ("--block-size", r"^--block-size: .*\(got '1k'\)$"),
         ("--bind", "ambiguous: --mm-preprocess.bind"),
         ("--max-num-seq", "Did you mean --max-num"),
     ],
 )
-def test_an_unknown_flag_is_refused(flag: str, message: str) -> None:
+def test_a_wrong_flag_is_refused_by_its_name(flag: str, message: str) -> None:
     with pytest.raises(SettingsError, match=message):
-        given(flag, "1")
+        given(flag, "1k")
 
 
 def test_flag_beats_environment_beats_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
