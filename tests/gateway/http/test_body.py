@@ -13,7 +13,7 @@ from baton.errors import InvalidRequest
 from baton_gateway.http.body import (
     DEPTH,
     build,
-    check_depth,
+    check_free_form,
     parse,
 )
 from baton_gateway.schemas.chat import ChatRequest
@@ -50,13 +50,20 @@ def test_any_value_in_any_field(model: Any, field: str, value: Any) -> None:
         assert error.status == 400 and error.param is not None
 
 
+@pytest.mark.parametrize("number", ["1e999", "-Infinity"])
+def test_free_form_values_have_finite_numbers(number: str) -> None:
+    value = parse(f'{{"a": [{{"minimum": {number}}}]}}'.encode())
+    with pytest.raises(InvalidRequest, match="'x': it contains a number that is out of range"):
+        check_free_form(value, "x")
+
+
 def test_depth() -> None:
     value: Any = 1
     for _ in range(DEPTH - 1):
         value = [value]
-    check_depth(value, "x")
+    check_free_form(value, "x")
     with pytest.raises(InvalidRequest, match="nested"):
-        check_depth({"a": value}, "x")
+        check_free_form({"a": value}, "x")
 
 
 def test_repeated_key_at_any_level() -> None:

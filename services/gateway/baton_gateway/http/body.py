@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections import Counter
 from collections.abc import Iterable
@@ -105,10 +106,13 @@ def unknown(field: str) -> InvalidRequest:
     return invalid(field[:64], f"Unknown parameter: '{field[:64]}'.", "unknown_parameter")
 
 
-def check_depth(value: object, param: str) -> None:
-    """Raise `InvalidRequest` for a free-form value nested deeper than `DEPTH`."""
+def check_free_form(value: object, param: str) -> None:
+    """Raise `InvalidRequest` for a free-form value nested deeper than `DEPTH`, or with an infinite
+    number: unlike a field it has no range of its own, and JSON cannot repeat it."""
     level: list[object] = [value]
     for _ in range(DEPTH):
+        if any(isinstance(item, float) and math.isinf(item) for item in level):
+            raise invalid(param, f"Invalid '{param}': it contains a number that is out of range.")
         level = [child for item in level for child in _children(item)]
         if not level:
             return

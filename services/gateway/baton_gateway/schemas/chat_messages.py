@@ -6,7 +6,7 @@ import re
 from typing import Any
 
 from baton.errors import InvalidRequest
-from baton_gateway.http.body import check_depth, parse
+from baton_gateway.http.body import check_free_form, parse
 from baton_gateway.http.errors import (
     UnpairedCall,
     invalid,
@@ -186,7 +186,7 @@ def _check_arguments(arguments: str, param: str) -> None:
     if len(arguments) > _MAX_ARGUMENTS:
         raise invalid(param, f"Invalid '{param}': longer than {_MAX_ARGUMENTS} characters.")
     try:
-        check_depth(parse(arguments.encode()), param)
+        check_free_form(parse(arguments.encode()), param)
     except InvalidRequest as error:
         raise invalid(param, f"Invalid '{param}': expected a JSON object as text.") from error
 

@@ -9,7 +9,7 @@ from pydantic import BeforeValidator, Field
 
 from baton_gateway.generation.bad_words import MAX_WORDS
 from baton_gateway.generation.logits_processors import MAX_PROCESSORS
-from baton_gateway.http.body import check_depth
+from baton_gateway.http.body import check_free_form
 from baton_gateway.http.errors import (
     array_too_long,
     empty_array,
@@ -149,7 +149,7 @@ def _processors(value: object) -> dict[str, Any]:
         raise wrong_type("processors", "an object", value)
     if len(value) > MAX_PROCESSORS:
         raise too_many_properties("processors", MAX_PROCESSORS)
-    check_depth(value, "processors")
+    check_free_form(value, "processors")
     return value
 
 
@@ -158,7 +158,7 @@ def _template_kwargs(value: object) -> dict[str, Any]:
     if not isinstance(value, dict):
         raise wrong_type("chat_template_kwargs", "an object", value)
     refuse_template_names(value)
-    check_depth(value, "chat_template_kwargs")
+    check_free_form(value, "chat_template_kwargs")
     if len(str(value)) > 65536:
         raise invalid(
             "chat_template_kwargs",

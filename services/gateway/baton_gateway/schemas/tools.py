@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
-from baton_gateway.http.body import check_depth
+from baton_gateway.http.body import check_free_form
 from baton_gateway.http.errors import array_too_long, invalid, missing, shorten, wrong_type
 
 MAX_TOOLS = 128
@@ -57,7 +57,7 @@ def _check_parameters(function: dict[str, Any], name: str, param: str) -> None:
     parameters = function.get("parameters", {})
     if not isinstance(parameters, dict):
         raise invalid(param, f"Invalid '{param}': expected a JSON schema object.")
-    check_depth(parameters, param)
+    check_free_form(parameters, param)
     problem = _problem(parameters)
     if problem:
         raise invalid(

@@ -17,7 +17,7 @@ from typing import Any, TypeAlias
 
 import msgspec
 
-from baton_gateway.http.body import check_depth
+from baton_gateway.http.body import check_free_form
 from baton_gateway.http.errors import invalid, shorten, wrong_type
 from baton_gateway.schemas.anthropic.documents import document_text
 from baton_gateway.schemas.anthropic.signature import is_signed
@@ -123,7 +123,7 @@ def _add_tool_use(message: Message, block: Block, param: str) -> None:
     arguments = field_of(block, "input", param)
     if not isinstance(arguments, dict):
         raise wrong_type(f"{param}.input", "an object", arguments)
-    check_depth(arguments, f"{param}.input")
+    check_free_form(arguments, f"{param}.input")
     function = {
         "name": string_of(block, "name", param),
         "arguments": msgspec.json.encode(arguments).decode(),
