@@ -138,6 +138,17 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_id": 319,
         },
     ),
+    "hyperclovax-v2": (
+        "HyperCLOVAXVisionV2",
+        {
+            "text_config": {"model_type": "hyperclovax", **_TEXT, "logits_scaling": 0.5},
+            "vision_config": _GLM
+            | {"model_type": "qwen2_5_vl_vision", "out_hidden_size": 40, "intermediate_size": 40}
+            | {"window_size": 16, "fullatt_block_indexes": [1]},
+            "image_token_id": 319,
+            "video_token_id": 318,
+        },
+    ),
     "exaone-4.5": (
         "Exaone4_5_",
         {
@@ -486,6 +497,7 @@ SPELLINGS = {
     "InternVLChatModel": "internvl-chat",
     "LightOnOCRForConditionalGeneration": "lighton-ocr",
     "OpenCUAForConditionalGeneration": "opencua",
+    "HCXVisionV2ForCausalLM": "hyperclovax-v2",
     "KimiK25ForConditionalGeneration": "kimi-k2.5",
     "Qwen3OmniMoeForConditionalGeneration": "qwen3-omni",
     "KimiVLForConditionalGeneration": "kimi-k2.5",

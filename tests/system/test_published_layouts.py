@@ -97,6 +97,10 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<|image_pad|>",),
         {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},
     ),
+    "HyperCLOVAXVisionV2ForConditionalGeneration": (
+        ("<|IMAGE_PAD|>",),
+        {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},
+    ),
     "GotOcr2ForConditionalGeneration": (
         ("<imgpad>", "<img>", "</img>"),
         {"size": {"height": 48, "width": 48}},

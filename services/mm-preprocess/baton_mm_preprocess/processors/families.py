@@ -81,6 +81,7 @@ def single(text: str, encode: Encode) -> int:
 
 _GLM = Family("Glm4vImageProcessor", "<|image|>")
 _QWEN = Family("Qwen2VLImageProcessor", "<|image_pad|>")
+_HYPERCLOVAX = Family("Qwen2VLImageProcessor", 128_060)
 _OMNI = Family("Qwen2VLImageProcessor", "<|IMAGE|>")
 _INTERNVL = Family("GotOcr2ImageProcessor", "<IMG_CONTEXT>", placeholders.internvl)
 _CHAT = Family(
@@ -200,6 +201,8 @@ FAMILIES: dict[str, Family] = {
     "JanusForConditionalGeneration": replace(_JANUS, placeholder=placeholders.janus),
     "QianfanOCRForConditionalGeneration": replace(_INTERNVL, marker="<image>", unmarked=True),
     "Exaone4_5_ForConditionalGeneration": _QWEN,
+    "HyperCLOVAXVisionV2ForConditionalGeneration": _HYPERCLOVAX,
+    "HCXVisionV2ForCausalLM": _HYPERCLOVAX,
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),
     "LlavaNextVideoForConditionalGeneration": Family("LlavaNextImageProcessor", 32_001),
     "LlavaOnevisionForConditionalGeneration": Family("LlavaOnevisionImageProcessor", "<image>"),

@@ -240,6 +240,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "paddleocr-vl": patches,
     "glm-4.6v": grids,
     "exaone-4.5": grids,
+    "hyperclovax-v2": grids,
     "glm-ocr": grids,
     "ernie-vl": grids,
     "qwen3-omni": grids,

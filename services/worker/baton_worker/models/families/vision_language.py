@@ -29,6 +29,7 @@ from baton_worker.models.families.windowed_audio import qwen2_5_omni_audio, qwen
 from baton_worker.spec import (
     Attention,
     Decoder,
+    Dense,
     Ffn,
     Mixer,
     Moe,
@@ -47,6 +48,11 @@ RENAMES = (
 )
 """Prefixes of the language model in a checkpoint; the last one of a body saved without its head."""
 _OPENCUA = (r"^vision_tower\.", "visual.")
+_HYPERCLOVAX = (
+    (r"^(model\.)?vision_model\.", "visual."),
+    (r"^(model\.)?(vision_)?projector\.", "projector."),
+    (r"^model\.language_model\.", "language_model."),
+)
 
 
 @architecture("Qwen2VLForConditionalGeneration")
@@ -174,6 +180,19 @@ def exaone4_5(c: Config) -> Decoder:
     decoder = text_model(c, "exaone4")
     tower = exaone4_5_vision(c, decoder.hidden)
     return with_tower(decoder, tower, (*RENAMES_OF_VISUAL, *RENAMES), ("mtp.",))
+
+
+@architecture("HyperCLOVAXVisionV2ForConditionalGeneration", "HCXVisionV2ForCausalLM")
+def hyperclovax_vision_v2(c: Config) -> Decoder:
+    """HyperCLOVA X SEED Think with eyes: Qwen2.5-VL's encoder and one more projection, beside a
+    language model that counts tokens alone."""
+    c = with_defaults(c, image_token_id=128_060, video_token_id=128_061)
+    decoder = text_model(c, "hyperclovax", tied=True)
+    inner = getattr(c.vision_config, "out_hidden_size", 3584)
+    tower = qwen2_5_vl_vision(c, inner)
+    last = Dense("projector", inner, decoder.hidden, bias=True)
+    tower = replace(tower, projector=(*tower.projector, last), hidden=decoder.hidden)
+    return with_tower(decoder, tower, (*_HYPERCLOVAX, *RENAMES))
 
 
 def _with_vision(decoder: Decoder, tower: VisionTower) -> Decoder:
