@@ -18,6 +18,7 @@ from hypothesis import settings
 from baton.checkpoint.hub import resolve
 from baton.errors import HubError
 from baton.settings import Settings
+from tests.support.container_images import ContainerImages
 from tests.support.registered_architectures import registered
 
 if "PYTEST_XDIST_WORKER" in os.environ:
@@ -37,7 +38,6 @@ GC_THRESHOLD = 20_000
 """Objects between two collections: loading a tiny model makes many more than Python's 700, and
 nearly all of them stay until its test ends."""
 SYSTEMS = "tests/system"
-CONTAINERS = f"{SYSTEMS}/test_compose.py"
 FLEETS = ("served_system", "tests.chaos")
 """What a file imports that starts whole systems of processes."""
 
@@ -145,10 +145,11 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Install the ledger."""
+    """Install the ledger and the build of the containers' images."""
     if config.option.card_rows and _card() is None:
         raise pytest.UsageError("--card-rows is for a machine with a GPU")
     config.pluginmanager.register(RowLedger(config), "baton-rows")
+    config.pluginmanager.register(ContainerImages(), "baton-images")
 
 
 def pytest_collection_finish() -> None:
@@ -160,13 +161,9 @@ def pytest_collection_finish() -> None:
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Containers and whole systems first: begun last, they would leave other processes idle."""
-    items.sort(key=_begins_at)
-
-
-def _begins_at(item: pytest.Item) -> int:
-    file = item.nodeid.partition("::")[0]
-    return 0 if file == CONTAINERS else 1 if starts_processes(file) else 2
+    """Whole systems first: begun last, they would leave other processes idle. Containers keep their
+    place in the middle: their images take minutes, see `ContainerImages`."""
+    items.sort(key=lambda item: not starts_processes(item.nodeid.partition("::")[0]))
 
 
 @cache
@@ -179,8 +176,7 @@ def starts_processes(file: str) -> bool:
 @pytest.hookimpl(optionalhook=True)
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Files are dealt out whole. Those that start several processes make one piece: two at once
-    would only wait for each other's. That of the containers, whose images take minutes, runs
-    beside it."""
+    would only wait for each other's."""
     from xdist.scheduler import LoadFileScheduling
 
     class Files(LoadFileScheduling):
