@@ -11,6 +11,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 
+from baton.checkpoint.gguf_header import read_metadata
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.kernels.cpu.linear import CpuLinear
@@ -110,12 +111,10 @@ def test_the_default_model_stays_close(
 
 def vocabulary(path: Path) -> Any:
     """The byte-level BPE vocabulary inside the GGUF file."""
-    import gguf
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    reader = gguf.GGUFReader(path)
-    tokens = reader.get_field("tokenizer.ggml.tokens").contents()
-    merges = reader.get_field("tokenizer.ggml.merges").contents()
+    metadata = read_metadata(path)
+    tokens, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
     pairs = [tuple(merge.split(" ")) for merge in merges]
     tokenizer = Tokenizer(models.BPE(vocab={t: i for i, t in enumerate(tokens)}, merges=pairs))
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)

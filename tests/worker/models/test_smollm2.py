@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 import torch
 
+from baton.checkpoint.gguf_header import read_metadata
 from baton_worker.checkpoint.formats.open_checkpoint import open_checkpoint
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
@@ -70,12 +71,10 @@ def prompts(smollm2: Path, assets: Path) -> list[list[int]]:
 
 def vocabulary(path: Path) -> Any:
     """The byte-level BPE vocabulary inside the GGUF file."""
-    import gguf
     from tokenizers import Tokenizer, models, pre_tokenizers
 
-    reader = gguf.GGUFReader(path)
-    tokens = reader.get_field("tokenizer.ggml.tokens").contents()
-    merges = reader.get_field("tokenizer.ggml.merges").contents()
+    metadata = read_metadata(path)
+    tokens, merges = metadata["tokenizer.ggml.tokens"], metadata["tokenizer.ggml.merges"]
     pairs = [tuple(merge.split(" ")) for merge in merges]
     ids = {token: number for number, token in enumerate(tokens)}
     tokenizer = Tokenizer(models.BPE(vocab=ids, merges=pairs))
