@@ -91,7 +91,7 @@ class Stream(threading.Thread):
 
 @pytest.fixture(scope="module")
 def served(stories: Path, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
-    server = serve(tmp_path_factory.mktemp("served"), stories)
+    server = serve(tmp_path_factory.mktemp("served"), stories, "--stopped-worker-seconds", "2")
     try:
         yield server.ready()
     finally:
@@ -136,10 +136,12 @@ def test_a_killed_service_is_restarted_and_nothing_hangs(served: Served, service
     assert len(reports) == 1
 
 
+@pytest.mark.parametrize("then", [signal.SIGKILL, signal.SIGSTOP])
 def test_the_next_worker_is_forked_and_goes_on_with_the_stream_of_the_killed_one(
-    served: Served,
+    served: Served, then: signal.Signals
 ) -> None:
-    """And the next one after that, with no time in between for anything to load."""
+    """And the next one after that, with no time in between for anything to load. A worker that is
+    stopped is killed too, since no other one has its streams."""
     undisturbed = Stream(served.url)
     undisturbed.join(PATIENCE)
     waits = re.compile(r"worker\[(\d+)\] - loaded; waiting to fork")
@@ -147,10 +149,10 @@ def test_the_next_worker_is_forked_and_goes_on_with_the_stream_of_the_killed_one
     (server,) = waits.findall(served.log.read_text())
     stream, killed = Stream(served.url), list[int]()
     assert stream.started.wait(PATIENCE)
-    for _ in range(2):
+    for number in (signal.SIGKILL, then):
         until(lambda: served.pids().get("worker", 0) not in (0, *killed), "a worker")
         killed.append(served.pids()["worker"])
-        os.kill(killed[-1], signal.SIGKILL)
+        os.kill(killed[-1], number)
     stream.join(PATIENCE)
     assert stream.events[-1] == "[DONE]" and stream.text == undisturbed.text
     last, log = served.pids()["worker"], served.log.read_text()

@@ -83,6 +83,13 @@ class Serve(Settings):
     """A service, other than a worker, whose main loop hangs for this long, in a deadlock or an
     endless loop, is killed and restarted; 0 disables the limit. Time in which it waits for a
     processor or the disk does not count."""
+    stopped_worker_seconds: float = setting(10.0, "reliability", advanced=True, ge=0)
+    """A worker that was stopped (SIGSTOP) for this long is killed and restarted; 0 disables the
+    limit. Other workers, if there are any, have its streams by then."""
+    hung_worker_seconds: float = setting(120.0, "reliability", advanced=True, ge=0)
+    """A worker whose main loop hangs for this long is killed and restarted; 0 disables the limit.
+    A single step may not take as long. Time in which it waits for a processor or the disk does not
+    count."""
     startup_timeout: float = setting(900.0, "reliability", gt=0)
     """Seconds that the system has to become ready, after which `baton serve` exits."""
 
@@ -309,13 +316,20 @@ def _unforkable(config: Serve) -> str | None:
 
 
 def inactivity_limits(config: Serve) -> dict[str, InactivityLimits]:
-    """Inactivity limit of each process. Workers have none: others take over their streams, and
-    loading their weights takes long."""
+    """Inactivity limit of each process."""
     longest = InactivityLimits(
         config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
     )
     names = [name for s, count in counts(config).items() for name in copies.names(s, count)]
-    return dict.fromkeys(names, longest)
+    return dict.fromkeys(names, longest) | dict.fromkeys(workers(config), worker_limits(config))
+
+
+def worker_limits(config: Serve) -> InactivityLimits:
+    """Inactivity limit of a worker. It is longer than that of other processes: other workers take
+    over its streams, loading its weights takes long, and so may a step."""
+    return InactivityLimits(
+        config.stopped_worker_seconds or math.inf, config.hung_worker_seconds or math.inf
+    )
 
 
 def workers(config: Serve) -> dict[str, str]:

@@ -43,6 +43,7 @@ from baton_ops.supervisor.options import (
     spares,
     variables,
     worker_command,
+    worker_limits,
     worker_spare,
     workers,
 )
@@ -138,6 +139,7 @@ def _worker_pool(config: Serve, supervisor: Supervisor, keeper: SegmentKeeper) -
         group(config) > 1,
         keeper.end_lease,
         partial(worker_spare, config),
+        worker_limits(config),
     )
 
 

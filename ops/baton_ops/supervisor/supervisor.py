@@ -353,13 +353,22 @@ class Supervisor:
             log.error("%s cannot be started, see its message above: going on without", service)
             del self.children[service]
 
-    def add(self, service: str, command: Sequence[str], spare: Sequence[str] | None = None) -> None:
+    def add(
+        self,
+        service: str,
+        command: Sequence[str],
+        spare: Sequence[str] | None = None,
+        limits: InactivityLimits | None = None,
+    ) -> None:
         """Add a child, which is supervised like the others. Its failure does not end them. `spare`:
-        command of its standby process, if it has its own, because it takes long to load."""
+        command of its standby process, if it has its own, because it takes long to load; `limits`:
+        its inactivity limits, if it is checked."""
         group = next((group for group in self._fork_groups if group.add(service)), None)
         server = None if group is None else group.server
         standby = None if spare is None else Spare(spare, self._environment, self._start)
-        child = Child(service, command, self._environment, standby, None, server, True, self._start)
+        child = Child(
+            service, command, self._environment, standby, limits, server, True, self._start
+        )
         self.children[service] = child
         child.on_death, child.added_later = self._on_death, True
         child.start(time.monotonic())

@@ -10,7 +10,7 @@ from itertools import count
 
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton_ops.supervisor.supervisor import Supervisor
+from baton_ops.supervisor.supervisor import InactivityLimits, Supervisor
 
 NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode", "encode": "encode"}
 """Name prefixes of workers by role; a number follows."""
@@ -31,16 +31,19 @@ class WorkerPool:
         fixed: bool = False,
         on_retire: Callable[[str], None] = lambda name: None,
         spare: Callable[[str, str, int], list[str] | None] = lambda name, role, count: None,
+        limits: InactivityLimits | None = None,
     ) -> None:
         """`command(name, role, count)`: command line of one of `count` workers, and `spare` that of
         its standby process, if it has one of its own.
 
-        `on_retire`: called with the name of a worker that leaves permanently.
+        `on_retire`: called with the name of a worker that leaves permanently. `limits`: inactivity
+        limits of added workers.
         """
         self.workers = dict(workers)
         """Role by worker name."""
         self._fixed, self._on_retire = fixed, on_retire
         self._supervisor, self._command, self._spare = supervisor, command, spare
+        self._limits = limits
 
     def resize(self, counts: Mapping[str, int]) -> None:
         """Set the number of workers of each given role.
@@ -89,7 +92,7 @@ class WorkerPool:
             name = next(n for n in map(f"{NAMES[role]}-{{}}".format, count(1)) if n not in children)
             log.info("starting %s", name)
             worker = (name, role, max(2, total))
-            self._supervisor.add(name, self._command(*worker), self._spare(*worker))
+            self._supervisor.add(name, self._command(*worker), self._spare(*worker), self._limits)
             self.workers[name] = role
 
     def _retire(self, role: str, number: int) -> None:

@@ -211,17 +211,18 @@ def test_workers_on_a_cpu_are_forked_from_one_that_starts_as_they_do_but_for_nam
     assert forked_workers(load("--worker.device", "cpu")) != []
 
 
-def test_only_workers_may_do_nothing_for_ever() -> None:
-    config = load(
-        "--gateways", "2", "--stopped-process-seconds", "0.7", "--hung-process-seconds", "20"
-    )
-    patient = inactivity_limits(config)
-    assert set(patient) == set(commands(config, RUN)) - {"worker"}
-    assert set(patient.values()) == {InactivityLimits(stopped=0.7, hung=20.0)}
-    unasked = inactivity_limits(
-        load("--stopped-process-seconds", "0", "--hung-process-seconds", "0")
-    )
-    assert set(unasked.values()) == {InactivityLimits()}
+def test_no_process_may_do_nothing_for_ever_and_workers_may_for_longer() -> None:
+    names = ("stopped-process", "hung-process", "stopped-worker", "hung-worker")
+    seconds = dict.fromkeys(names, "0") | {"stopped-process": "0.7", "hung-worker": "20"}
+    flags = [part for name, value in seconds.items() for part in (f"--{name}-seconds", value)]
+    config = load("--gateways", "2", *flags)
+    limits = inactivity_limits(config)
+    assert set(limits) == set(commands(config, RUN))
+    assert limits.pop("worker") == InactivityLimits(hung=20.0)
+    assert set(limits.values()) == {InactivityLimits(stopped=0.7)}
+    usual = inactivity_limits(load())
+    assert usual["worker"] == InactivityLimits(stopped=10.0, hung=120.0)
+    assert usual["gateway"] == InactivityLimits(stopped=0.4, hung=10.0)
 
 
 @pytest.mark.parametrize("flag", ["--data-parallel-size", "--data-parallel-size", "--workers"])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import sys
 import time
 from collections.abc import Iterator
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 
 from baton.errors import SettingsError
-from baton_ops.supervisor.supervisor import Supervisor
+from baton_ops.supervisor.supervisor import InactivityLimits, Supervisor
 from baton_ops.supervisor.worker_pool import WorkerPool
 from tests.fakes.supervisor_loop import tick_until
 
@@ -77,6 +78,16 @@ def test_a_number_is_not_used_again_before_its_owner_is_gone(
     pool.resize({"decode": 1})
     pool.resize({"decode": 2})
     assert sorted(pool.workers) == ["decode-1", "decode-3", "prefill-1"]
+
+
+def test_a_new_one_that_is_stopped_is_killed(supervisor: Supervisor) -> None:
+    pool = WorkerPool(supervisor, ROLES, command, limits=InactivityLimits(stopped=0.1))
+    pool.resize({"decode": 3})
+    stopped = supervisor.children["decode-3"].process
+    assert stopped is not None
+    os.kill(stopped.pid, signal.SIGSTOP)
+    tick_until(supervisor, lambda: supervisor.children["decode-3"].process not in (None, stopped))
+    assert supervisor.restarts() == 1
 
 
 def test_one_that_will_not_leave_is_killed(supervisor: Supervisor) -> None:
