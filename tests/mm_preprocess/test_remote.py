@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ipaddress
+import socket
 import threading
 from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, HTTPServer
@@ -90,6 +91,7 @@ def test_what_a_server_may_not_do(site: str, path: str, code: str, words: str) -
         ("http://127.0.0.1/", ("*",)),
         ("http://localhost/", ("localhost",)),
         ("https://[::ffff:10.0.0.1]/", ("*",)),
+        ("http://[2606:4700::1]:8443/", ("2606:4700::1", "2606:4700::1:8443", "*")),
     ],
 )
 def test_it_fails_closed(url: str, allowed: tuple[str, ...]) -> None:
@@ -97,6 +99,22 @@ def test_it_fails_closed(url: str, allowed: tuple[str, ...]) -> None:
     with pytest.raises(InvalidRequest) as caught:
         download(url, 100, allowed)
     assert caught.value.code == "media_not_allowed"
+
+
+@pytest.mark.parametrize("entry", ["*", "2606:4700::1111", "[2606:4700::1111]"])
+def test_ipv6_addresses_of_the_internet_are_allowed(
+    site: str, entry: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = []
+
+    def connected(host: str, port: int, kind: str, *, secure: bool) -> socket.socket:
+        asked.append((host, port))
+        return socket.create_connection(("127.0.0.1", int(site.partition(":")[2])))
+
+    monkeypatch.setattr(remote, "_connected", connected)
+    assert download("http://[2606:4700::1111]/a.png", 100, (entry,)) == b"pixels"
+    assert download("http://[2606:4700::1111]:8443/a.png", 100, ("[2606:4700::1111]:8443",))
+    assert asked == [("2606:4700::1111", 80), ("2606:4700::1111", 8443)]
 
 
 def test_addresses_of_the_internet() -> None:

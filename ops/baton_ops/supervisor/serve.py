@@ -48,7 +48,7 @@ from baton_ops.supervisor.options import (
     workers,
 )
 from baton_ops.supervisor.processes.preloaded_interpreter import PreloadedInterpreter
-from baton_ops.supervisor.startup import Startup, listening
+from baton_ops.supervisor.startup import Startup, listening, operator_key
 from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
 from baton_ops.supervisor.worker_pool import WorkerPool
 
@@ -90,6 +90,7 @@ def supervise(
 def run(config: Serve, interpreter: PreloadedInterpreter) -> int:
     """Resolve the model, start everything, run until the end. Returns the exit code."""
     explicit = variables(config)
+    explicit |= operator_key(explicit)
     address = listening(explicit)
     explicit["BATON_SERVED_MODEL_NAME"] = served_name(config)
     explicit["BATON_MODEL"] = str(resolve(config))

@@ -2,6 +2,7 @@
 
 import http.client
 import json
+import secrets
 import socket
 import time
 from typing import Any, NamedTuple
@@ -66,6 +67,23 @@ def listening(explicit: dict[str, str]) -> Address:
                 "--port 0 takes any free port."
             ) from error
         return Address(host, int(probe.getsockname()[1]), key, admin_key)
+
+
+def operator_key(explicit: dict[str, str]) -> dict[str, str]:
+    """A random operator's key for the supervisor, as a setting of the gateway.
+
+    Empty if an operator's key is configured, and without keys: reading is open then, and an
+    operator's key would close it.
+    """
+    env = {**environment(), **explicit}
+    has_keys, has_operators = (
+        bool(env.get(f"BATON_GATEWAY_{name}", "").replace(",", "").strip())
+        for name in ("API_KEY", "ADMIN_API_KEY")
+    )
+    has_keys = has_keys or bool(env.get("BATON_GATEWAY_API_KEY_FILE"))
+    if has_operators or not has_keys:
+        return {}
+    return {"BATON_GATEWAY_ADMIN_API_KEY": secrets.token_urlsafe()}
 
 
 def ask(address: Address, path: str) -> tuple[int, dict[str, Any]]:

@@ -70,9 +70,7 @@ def _checked(url: str, allowed: Sequence[str], kind: str) -> SplitResult:
         raise _refused("it is not an http or https URL", kind)
     if parts.username is not None or parts.password is not None:
         raise _refused("it holds a user name", kind)
-    usual = port in (None, *_PORTS.values())
-    names = (host,) if usual else ()
-    if not any(_matches(name, allowed) for name in (*names, f"{host}:{port}")):
+    if not _is_allowed(host, port, allowed):
         raise _refused(
             f"the server {host[:100]} is not one of those that the operator has allowed", kind
         )
@@ -87,11 +85,18 @@ def _redirected(url: str, place: str, kind: str) -> str:
         raise _refused("it redirects to something that is not a URL", kind) from error
 
 
-def _matches(name: str, allowed: Iterable[str]) -> bool:
+def _is_allowed(host: str, port: int | None, allowed: Iterable[str]) -> bool:
+    """Whether an entry names the host, or the host and its port. Entries without a port, "*" among
+    them, cover the usual ports only. IPv6 addresses are in brackets where a port follows."""
+    bracketed = f"[{host}]" if ":" in host else host
+    names = {f"{bracketed}:{port}"}
+    if usual := port in (None, *_PORTS.values()):
+        names |= {host, bracketed}
     return any(
-        entry in (name, "*") or (entry.startswith("*.") and name.endswith(entry[1:]))
+        entry in names
+        or (entry == "*" and usual)
+        or (entry.startswith("*.") and any(name.endswith(entry[1:]) for name in names))
         for entry in (one.lower() for one in allowed)
-        if entry != "*" or ":" not in name
     )
 
 

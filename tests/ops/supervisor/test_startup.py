@@ -12,10 +12,13 @@ from typing import Any
 
 import pytest
 from rich.console import Console
+from starlette.datastructures import Headers
 
 from baton.errors import BatonError, SettingsError
+from baton_gateway.access.api_keys import ApiKeys
+from baton_gateway.config import Config
 from baton_ops.supervisor.options import Serve, serve_config
-from baton_ops.supervisor.startup import Address, Startup, ask, example, listening
+from baton_ops.supervisor.startup import Address, Startup, ask, example, listening, operator_key
 
 
 def load(*argv: str) -> Serve:
@@ -55,6 +58,24 @@ def test_a_key_is_used_and_not_shown() -> None:
     assert "secret" not in example(load(), address)
     assert "Bearer YOUR_KEY" in example(load(), address)
     assert "/v1/embeddings" in example(load(), address, "embed")
+
+
+def test_the_supervisor_has_an_operator_key_of_its_own_where_clients_need_keys(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With it the banner knows what a client's key does not show, and nothing else changes."""
+    for name in ("API_KEY", "API_KEY_FILE", "ADMIN_API_KEY"):
+        monkeypatch.delenv(f"BATON_GATEWAY_{name}", raising=False)
+    settings = ({"BATON_GATEWAY_API_KEY": "secret"}, {"BATON_GATEWAY_API_KEY_FILE": "keys.toml"})
+    for setting in settings:
+        made = [operator_key(setting)["BATON_GATEWAY_ADMIN_API_KEY"] for _ in range(2)]
+        assert made[0] != made[1] and min(map(len, made)) > 40
+        assert operator_key(setting | {"BATON_GATEWAY_ADMIN_API_KEY": "root"}) == {}
+    assert operator_key({}) == operator_key({"BATON_GATEWAY_API_KEY": " , "}) == {}
+    config = Config(api_key="secret", admin_api_key=made[0])
+    keys = ApiKeys(config)
+    bearer = [Headers({"authorization": f"Bearer {key}"}) for key in ("secret", made[0])]
+    assert [keys.check("/fleet", each).operator for each in bearer] == [False, True]
 
 
 @pytest.mark.parametrize("port", ["eighty", "-1", "99999"])
