@@ -302,6 +302,14 @@ RELATIVES: dict[str, dict[str, Any]] = {
         "moe_router_logit_softcapping": 3.0,
         "attention_bias": True,
     },
+    "Lfm3ForCausalLM": {
+        "head_dim": 8,
+        "num_hidden_layers": 6,
+        "sliding_window": 9,
+        "conv_L_cache": 4,
+        "conv_bias": True,
+        "attention_bias": True,
+    },
     "MellumForCausalLM": {
         "head_dim": 8,
         "layer_types": ["sliding_attention", "full_attention", "sliding_attention"],
@@ -510,6 +518,14 @@ VARIANTS: dict[str, list[dict[str, Any]]] = {
             "norm_topk_prob": False,
             "initializer_range": 0.15,
         },
+    ],
+    "Lfm3ForCausalLM": [
+        {
+            "layer_types": ["full_attention", "conv", "sliding_attention"] * 2,
+            "use_sandwich_norm": False,
+            "use_attention_gate": False,
+            "tie_word_embeddings": False,
+        }
     ],
     "HyperCLOVAXForCausalLM": [{"use_post_norm": False, "attention_multiplier": None}],
     "LagunaForCausalLM": [{"gating": "per-element", "moe_router_logit_softcapping": 0.0}],

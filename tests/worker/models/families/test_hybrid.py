@@ -1,4 +1,4 @@
-"""Configs of LFM2 and MiniMax-01, and unsupported variants."""
+"""Configs of LFM2, LFM3 and MiniMax-01, and unsupported variants."""
 
 from __future__ import annotations
 
@@ -49,6 +49,18 @@ def test_heads_are_tied_unless_told_otherwise_under_either_name(spec_of: Any) ->
     assert spec_of("Lfm2ForCausalLM").head.tied
     assert not spec_of("Lfm2ForCausalLM", tie_word_embeddings=False).head.tied
     assert not spec_of("Lfm2ForCausalLM", tie_embedding=False, tie_word_embeddings=True).head.tied
+
+
+def test_lfm3_has_the_layers_and_ropes_of_its_class_where_its_config_is_silent(
+    spec_of: Any,
+) -> None:
+    spec = spec_of("Lfm3ForCausalLM", num_hidden_layers=6)
+    conv, near, far = (spec.layers[layer][0] for layer in (0, 4, 2))
+    assert kinds(spec) == [ShortConv, ShortConv, Attention, ShortConv, Attention, ShortConv]
+    assert conv == ShortConv(spec.hidden, 7) and spec.head.tied and spec.style == "sandwich"
+    assert (near.mask.window, near.rope.base, near.rope.kind) == (256, 1e4, "default")
+    assert (far.mask.window, far.rope.base, far.rope.kind) == (None, 1e6, "proportional")
+    assert (near.head_dim, near.gate.per, dict(far.rope.parameters)["share"]) == (128, "head", 0.5)
 
 
 def test_deeper_layers_of_minimax_forget_more_slowly(spec_of: Any) -> None:

@@ -1,9 +1,10 @@
-"""Decoders that mix attention with recurrent layers: LFM2, MiniMax-01."""
+"""Decoders that mix attention with recurrent layers: LFM2, LFM3, MiniMax-01."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton.errors import ModelError
 from baton_worker.models.families.common import (
@@ -15,6 +16,7 @@ from baton_worker.models.families.common import (
     gqa,
     named,
     rms,
+    rope,
     spelled,
 )
 from baton_worker.models.families.moe_common import (
@@ -36,6 +38,7 @@ from baton_worker.spec import (
     Mixer,
     Moe,
     Norm,
+    OutputGate,
     QkNorm,
     ShortConv,
 )
@@ -110,6 +113,77 @@ def lfm2_moe(c: Config) -> Decoder:
     body = lfm2_body(c, sparse_where(layers, moe, Glu(c.intermediate_size)))
     experts = stacked(f"{LAYER}.feed_forward.experts")
     return replace(body, tensors=replace(body.tensors, stacked=experts))
+
+
+LFM3_NAMES = {
+    **dict(LFM2_NAMES),
+    **dict(
+        named(
+            LAYER,
+            attention_gate="self_attn.gate_proj",
+            mixer_post_norm="post_operator_norm",
+            ffn_post_norm="post_ffn_norm",
+            output="self_attn.o_proj",
+            query_norm="self_attn.q_norm",
+            key_norm="self_attn.k_norm",
+        )
+    ),
+}
+_LFM3_ROPES = SimpleNamespace(
+    sliding_attention=SimpleNamespace(rope_type="default", rope_theta=10_000.0),
+    full_attention=SimpleNamespace(
+        rope_type="proportional", rope_theta=1e6, partial_rotary_factor=0.5
+    ),
+)
+"""Defaults of transformers."""
+
+
+def _lfm3_mixers(c: Config, norm: Norm) -> list[Mixer]:
+    """By default every fourth layer sees all, and between two of these is one with a window."""
+    usual = ("sliding_attention", "conv", "full_attention", "conv")
+    kinds = getattr(c, "layer_types", None) or [
+        usual[layer % 4] if layer else "conv" for layer in range(c.num_hidden_layers)
+    ]
+    gate = OutputGate("head") if getattr(c, "use_attention_gate", True) else None
+    bias = getattr(c, "attention_bias", False)
+    heads = gqa(
+        c,
+        bias=bias,
+        output_bias=bias,
+        qk_norm=QkNorm(norm),
+        default_head_dim=128,
+        rope=None,
+        gate=gate,
+    )
+    ropes = getattr(c, "rope_parameters", None) or _LFM3_ROPES
+    masks = {"sliding_attention": Mask(getattr(c, "sliding_window", 256)), "full_attention": Mask()}
+    mixers: dict[str, Mixer] = {
+        kind: replace(
+            heads, mask=mask, rope=rope(c, heads.head_dim, parameters=getattr(ropes, kind))
+        )
+        for kind, mask in masks.items()
+        if kind in kinds
+    }
+    mixers["conv"] = ShortConv(
+        c.hidden_size, getattr(c, "conv_L_cache", 7), getattr(c, "conv_bias", False)
+    )
+    return [mixers[kind] for kind in kinds]
+
+
+@architecture("Lfm3ForCausalLM")
+def lfm3(c: Config) -> Decoder:
+    """LFM3: LFM2 with windows in some layers, gated heads, and norms behind both halves."""
+    norm = Norm(getattr(c, "norm_eps", 1e-5))
+    return decoder(
+        c,
+        _lfm3_mixers(c, norm),
+        Glu(c.intermediate_size),
+        norm=norm,
+        tied=True,
+        style="sandwich" if getattr(c, "use_sandwich_norm", True) else "pre",
+        names=tuple(LFM3_NAMES.items()),
+        fused=(Fused(f"{LAYER}.conv.in_proj", ("conv_before", "conv_after", "conv_input")),),
+    )
 
 
 MINIMAX_NAMES = named(
