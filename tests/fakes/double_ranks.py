@@ -24,6 +24,7 @@ from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import End, Reader, Step
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
+from baton_worker.follower.shard_update import Shard
 from baton_worker.graphs import GraphedModel, Repeater, Sizes
 from baton_worker.graphs.mixed_steps import MixedSteps
 from baton_worker.graphs.startup import graphed_model
@@ -123,8 +124,8 @@ def follow(meeting: Path, model: Path, report: Path) -> None:
         groups = page_groups(loaded.kv_spec, 4, torch.float32)
         cache = KVCache(loaded.kv_spec, 64, 4, groups=groups, **settings)  # type: ignore[arg-type]
         buffers = StagedBuffers(DOUBLE, double)
-        parts = (None, None, None, buffers, lambda _: replayed(loaded, cache, ranks))
-        follower = Follower(loaded.model, cache, None, ranks, *parts)
+        shard, graphs = Shard(loaded.model, cache), lambda _: replayed(loaded, cache, ranks)
+        follower = Follower(shard, None, ranks, buffers=buffers, graphs=graphs)
         while not isinstance(order := orders.next(), End):
             double.clear()
             mixed.clear()

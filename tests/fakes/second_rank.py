@@ -16,6 +16,7 @@ from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import Begin, End, Reader
 from baton_worker.follower.follower import Follower
 from baton_worker.follower.parent_death import die_with_parent
+from baton_worker.follower.shard_update import Shard
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.lora.targets import LoraTargets
@@ -39,7 +40,7 @@ def main() -> None:
         host, targets = HostPages(cache, given.host_pages), None
         if given.adapters:
             targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
-        Follower(loaded.model, cache, host, ranks, targets=targets).run(orders)
+        Follower(Shard(loaded.model, cache, targets), host, ranks).run(orders)
 
 
 if __name__ == "__main__":

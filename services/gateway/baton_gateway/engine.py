@@ -90,6 +90,27 @@ class Engine:
         self._directory = directory
         self._fleet = FleetView(config.worker_hang_seconds)
         SystemCollector(self.metrics, lambda: self._fleet.stats)
+        self.write_batch = WriteBatch()
+        """Coalesces the direct writes of all streams."""
+        self._init_clients(hello, connect)
+        self._init_models()
+        self.status = GatewayStatus(
+            hello.name,
+            config,
+            self._fleet,
+            self._scheduler,
+            self.tokenizers,
+            self.models.catalogue,
+        )
+        self._media_adapters = media_adapters(config.default_mm_loras)
+        self._compiler = GrammarValidator(config.grammar_backend)
+        self._handles = count(1)
+        self._pixels = PixelSharing(config, directory)
+        self._tasks: list[asyncio.Task[None]] = []
+
+    def _init_clients(self, hello: Hello, connect: Connect) -> None:
+        """Clients of the other services."""
+        config = self.config
         listener = TokenizerListener(lambda: self.tokenizers, lambda: self.decoding)
         self._tokenize = Pool(TOKENIZE, hello, connect, listener)
         self._media = Pool(MEDIA, hello, connect, MediaListener(lambda: self.preprocessors))
@@ -103,18 +124,19 @@ class Engine:
         )
         self.tokenizers = TokenizerClient(self._tokenize, config.service_wait_seconds)
         self.preprocessors = MediaClient(self._media, config.service_wait_seconds)
+        self._encoder = RequestEncoder(
+            self.tokenizers, self.preprocessors, config.max_pooling_pixel_bytes
+        )
+        self.decoding = DetokenizerClient(
+            self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self.write_batch
+        )
+
+    def _init_models(self) -> None:
+        """The models and adapters that are served, and their administration."""
+        config = self.config
         self.models = ServedModels(
             self._fleet, self._scheduler, self.tokenizers, config.service_wait_seconds
         )
-        self.status = GatewayStatus(
-            hello.name,
-            config,
-            self._fleet,
-            self._scheduler,
-            self.tokenizers,
-            self.models.catalogue,
-        )
-        self._media_adapters = media_adapters(config.default_mm_loras)
         self.administration = ModelAdministration(
             self._scheduler,
             self.models.catalogue,
@@ -126,18 +148,6 @@ class Engine:
             self.models.catalogue,
             self.administration.load_adapter,
         )
-        self._encoder = RequestEncoder(
-            self.tokenizers, self.preprocessors, config.max_pooling_pixel_bytes
-        )
-        self.write_batch = WriteBatch()
-        """Coalesces the direct writes of all streams."""
-        self.decoding = DetokenizerClient(
-            self._scheduler.live, self._tokenize.pick, self._scheduler.abort, self.write_batch
-        )
-        self._compiler = GrammarValidator(config.grammar_backend)
-        self._handles = count(1)
-        self._pixels = PixelSharing(config, directory)
-        self._tasks: list[asyncio.Task[None]] = []
 
     async def start(self) -> None:
         """Connect to the services in the directory and follow its changes."""

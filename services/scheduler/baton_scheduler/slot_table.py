@@ -38,49 +38,59 @@ class SlotTable:
     def __init__(self, num_slots: int, num_groups: int = 1) -> None:
         self.num_slots = num_slots
         self.sequences: list[Sequence | None] = [None] * num_slots
+        self.lease_id = _column(num_slots)
+        """Lease of the slot, 0 if free. Never reused, so the result of an earlier lease is
+        recognised even if the same sequence returns."""
+        self._free = list(range(num_slots))
+        self._last_lease = 0
+        self._init_pages(num_slots, num_groups)
+        self._init_progress(num_slots)
+        self._init_drafts(num_slots)
+        self._init_owners(num_slots)
+        self._init_reports(num_slots)
+
+    def _init_pages(self, num_slots: int, num_groups: int) -> None:
         self.pages: list[list[list[int]]] = [[[]] * num_groups for _ in range(num_slots)]
         """Pages by slot and page group, without the first `dropped` blocks."""
         self.dropped = np.zeros((num_groups, num_slots), np.int64)
         """[groups, slots]: number of leading blocks whose pages left the window and were freed."""
-        self.unsent_drops: set[tuple[int, int]] = set()
-        """(slot, group) whose dropped blocks the worker does not know yet."""
-        self.lease_id = _column(num_slots)
-        """Lease of the slot, 0 if free. Never reused, so the result of an earlier lease is
-        recognised even if the same sequence returns."""
+        self.capacity = _column(num_slots)
+        self.num_hashed_blocks = _column(num_slots)
+        """Number of pages that are full, confirmed and in the prefix cache."""
+        self.num_confirmed = _column(num_slots)
+        """Number of tokens whose KV is in pages according to results."""
+        self.sources: dict[int, list[int]] = {}
+        """Slot not yet entered -> per group, the page to copy to its first own page; that copy
+        holds the cached tokens beyond whole pages."""
+        self.pending_swap_in: dict[int, list[tuple[int, int]]] = {}
+        """Slot not yet entered -> pairs (host page, own page) to swap in."""
+
+    def _init_progress(self, num_slots: int) -> None:
         self.num_scheduled = _column(num_slots)
         self.num_known = _column(num_slots)
         self.prefill_limit = _column(num_slots)
         """Known tokens that may be prefilled: all, or those before media that are being encoded."""
         self.max_computed = _column(num_slots)
-        self.capacity = _column(num_slots)
         self.generated = _column(num_slots)
         """Length of the log."""
         self.num_prompt = _column(num_slots)
         self.max_output_tokens = _column(num_slots)
         """Length of the log at which the sequence ends."""
-        self.num_hashed_blocks = _column(num_slots)
-        """Number of pages that are full, confirmed and in the prefix cache."""
-        self.num_confirmed = _column(num_slots)
-        """Number of tokens whose KV is in pages according to results."""
         self.num_cached_tokens = _column(num_slots)
         """Number of tokens that were cached or copied when the sequence was placed."""
-        self.sources: dict[int, list[int]] = {}
-        """Slot not yet entered -> per group, the page to copy to its first own page; that copy
-        holds the cached tokens beyond whole pages."""
-        self.unreported_cached_tokens = _column(num_slots)
-        """Cached prompt tokens to be reported to the gateway."""
-        self.unreported: set[int] = set()
-        """Slots whose cached tokens are not reported yet."""
-        self.pending_swap_in: dict[int, list[tuple[int, int]]] = {}
-        """Slot not yet entered -> pairs (host page, own page) to swap in."""
-        self.unsent_estimates: dict[int, QueueEstimate] = {}
-        """Slot -> queue estimate not yet sent to the gateway."""
+        self.pending_prefill_tokens = 0
+        """Number of tokens that may be prefilled and are not planned yet."""
+        self.step_counts = StepCounts(num_slots)
+
+    def _init_drafts(self, num_slots: int) -> None:
+        self.lookahead = _column(num_slots)
+        """Most drafts of the row in one step."""
         self.variable_tokens = np.zeros(num_slots, bool)
         """A step may yield several tokens or none, since a grammar forces tokens or drafts are
         accepted."""
-        self.lookahead = _column(num_slots)
-        """Most drafts of the row in one step."""
         self.num_variable_tokens = 0
+
+    def _init_owners(self, num_slots: int) -> None:
         self.background = np.zeros(num_slots, bool)
         """The sequence is in the background: after all others."""
         self.num_background = 0
@@ -89,20 +99,26 @@ class SlotTable:
         self.gateways = Counter[int]()
         """Number of sequences per gateway."""
         self.handle = np.zeros(num_slots, "<u4")
-        self.awaiting_first_token = np.zeros(num_slots, bool)
-        """No token has arrived since the sequence was placed."""
-        self.num_awaiting_first_token = 0
-        self.step_counts = StepCounts(num_slots)
+
+    def _init_reports(self, num_slots: int) -> None:
+        """What must still be sent to the worker, then to the gateways."""
         self.sent = np.zeros(num_slots, bool)
         """The worker knows the sequence."""
         self.num_unsent = 0
         """Number of sequences that the worker does not know yet."""
+        self.unsent_drops: set[tuple[int, int]] = set()
+        """(slot, group) whose dropped blocks the worker does not know yet."""
         self.pending_release: list[int] = []
         """Slots that the worker must release with its next plan."""
-        self.pending_prefill_tokens = 0
-        """Number of tokens that may be prefilled and are not planned yet."""
-        self._free = list(range(num_slots))
-        self._last_lease = 0
+        self.awaiting_first_token = np.zeros(num_slots, bool)
+        """No token has arrived since the sequence was placed."""
+        self.num_awaiting_first_token = 0
+        self.unreported_cached_tokens = _column(num_slots)
+        """Cached prompt tokens to be reported to the gateway."""
+        self.unreported: set[int] = set()
+        """Slots whose cached tokens are not reported yet."""
+        self.unsent_estimates: dict[int, QueueEstimate] = {}
+        """Slot -> queue estimate not yet sent to the gateway."""
 
     def __len__(self) -> int:
         return self.num_slots - len(self._free)

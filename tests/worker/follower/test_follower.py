@@ -5,7 +5,10 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import weakref
+from collections.abc import Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, BinaryIO
 
 import pytest
@@ -21,16 +24,21 @@ from baton_worker.executor.commands import (
     Begin,
     Clear,
     Copy,
+    End,
     Forward,
     Load,
+    LoadShard,
     Logits,
     Order,
     Pipe,
     Reader,
     Store,
+    SwitchShard,
     Zero,
 )
-from baton_worker.follower.follower import Follower
+from baton_worker.follower import follower
+from baton_worker.follower.follower import Follower, follow
+from baton_worker.follower.shard_update import Shard
 from baton_worker.kv_cache import KVCache
 from baton_worker.kv_cache.host_pages import HostPages
 from baton_worker.layers.build_context import BuildContext
@@ -70,7 +78,7 @@ def obey(loaded: LoadedModel, cache: KVCache, *orders: Order, host: HostPages | 
         with os.fdopen(writing, "wb") as write:
             for order in orders:
                 Pipe([write]).send(order)
-        Follower(model, cache, host, ranks).run(Reader(read))
+        Follower(Shard(model, cache), host, ranks).run(Reader(read))
     return ranks
 
 
@@ -107,6 +115,43 @@ def test_it_refuses_what_it_cannot_do(loaded: LoadedModel) -> None:
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="this machine has a GPU")
+def test_a_change_of_the_weights_frees_the_earlier_ones(
+    stories: Path, loaded: LoadedModel, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    context = BuildContext(CPU, torch.float32)
+    resolved, unused = SimpleNamespace(host_pages=0), SimpleNamespace(start=int, close=int)
+    used: list[weakref.ref[Any]] = []
+
+    def shard(_config: Config, loaded: LoadedModel, _resolved: Any) -> Shard:
+        model: Any = loaded.model
+        used.append(weakref.ref(model))
+        return Shard(model, pages(loaded))
+
+    parts: dict[str, Any] = {
+        "setup": lambda *_: None,
+        "prepare": lambda *_: context,
+        "join_stages": lambda *_: (SingleRank(), None),
+        "load": lambda *_: (load_model(stories, context), resolved, None),
+        "load_weights": lambda *_: loaded,
+        "trial_config": lambda resolved: resolved,
+        "_shard": shard,
+        "_kv_transfer": lambda *_: unused,
+    }
+    for name, part in parts.items():
+        monkeypatch.setattr(follower, name, part)
+
+    def orders() -> Iterator[Order]:
+        assert used[0]() is not None
+        yield LoadShard("", [])
+        yield SwitchShard()
+        assert used[0]() is None and used[1]() is not None
+        yield End()
+
+    stream: Any = SimpleNamespace(next=orders().__next__)
+    follow(Begin(1, 2, "", {}), stream)
+    assert len(used) == 2
+
+
 def test_its_exit_code_says_whether_a_restart_can_help(tmp_path: Path) -> None:
     settings = Config(device="cuda", tensor_parallel_size=2, run_dir=tmp_path).model_dump(
         mode="json"

@@ -70,12 +70,19 @@ class Worker:
         self.allocator = Allocator(self.kv, self._worth, info.num_speculative_tokens)
         self.transfer_pages = TransferPages(self.kv)
         self.flights = InFlightSteps()
+        self._init_administration()
+        self._init_meters()
+        self._media: dict[bytes, None] = {}
+        """Keys of media whose embeddings the worker should have cached, the latest last."""
+
+    def _init_administration(self) -> None:
+        """What the worker was commanded, and whom it runs alone."""
         self.draining = False
         self.waking = False
         """The worker sleeps and was commanded to wake up."""
         self.evicting: set[bytes] = set()
         """Digests of adapters that the worker was commanded to drop and has not confirmed yet."""
-        self.target = info.weights
+        self.target = self.info.weights
         """Weights that the workers of its model agree on."""
         self.loaded = b""
         """Digest of the weights that the worker has loaded next to those in use."""
@@ -83,6 +90,8 @@ class Worker:
         """The worker was commanded to use `loaded`, and joins again once it does."""
         self.trial: Cell | None = None
         """Suspects that run alone on this worker."""
+
+    def _init_meters(self) -> None:
         self.last_result_time = 0.0
         """Time of the last result."""
         self.steps = 0
@@ -98,8 +107,6 @@ class Worker:
         """Cost model of swaps, by pages."""
         self.encode_cost = LinearCostModel()
         """Cost model of encoding media here, by embeddings."""
-        self._media: dict[bytes, None] = {}
-        """Keys of media whose embeddings the worker should have cached, the latest last."""
 
     @property
     def max_running(self) -> int:

@@ -82,27 +82,25 @@ class Follower:
 
     def __init__(
         self,
-        model: Model,
-        cache: KVCache,
+        shard: Shard,
         host: HostPages | None,
         ranks: Communicator,
+        *,
         kv_transfer: FollowerKVTransfer | None = None,
-        targets: LoraTargets | None = None,
         update: ShardUpdate | None = None,
         buffers: Buffers | None = None,
         graphs: Callable[[Shard], GraphedModel] | None = None,
         everyone: Communicator | None = None,
     ) -> None:
-        """`targets`: the layers that take adapters, where adapters are served. `update` loads other
-        weights, where these can change. `buffers` take the indices of a step to the device; None:
-        one copy for each of them. `graphs` makes what captures and replays steps of a shard, if the
-        leader does. `ranks` have parts of these layers, and `everyone` of all stages; None: there
-        are no others."""
+        """`update` loads other weights, where these can change. `buffers` take the indices of a
+        step to the device; None: one copy for each of them. `graphs` makes what captures and
+        replays steps of a shard, if the leader does. `ranks` have parts of these layers, and
+        `everyone` of all stages; None: there are no others."""
         self._everyone = ranks if everyone is None else everyone
-        self._used = self._shard = Shard(model, cache, targets)
+        self._used = self._shard = shard
         self._host, self._ranks = host, ranks
         self._kv_transfer, self._update, self._graphs = kv_transfer, update, graphs
-        self._device = cache.layers[0].device
+        self._device = shard.cache.layers[0].device
         self._buffers = Buffers(self._device) if buffers is None else buffers
         self._graphed: GraphedModel | None = None
         """Replays steps of the shard in use."""
@@ -258,13 +256,11 @@ def follow(begin: Begin, orders: Reader) -> None:
     setup(f"worker rank {begin.rank}", config.log_level)
     context = prepare(config, begin.rank)
     orders.device = context.device
-    meeting = Path(begin.meeting)
-    ranks, pipeline = join_stages(meeting, begin.rank, config, context.device)
+    ranks, pipeline = join_stages(Path(begin.meeting), begin.rank, config, context.device)
     patches = tuple(map(Path, begin.patches))
     group = (ranks, None, pipeline)
     loaded, resolved, _ = load(config, Path(config.model), context, *group, patches)
     used = _shard(config, loaded, resolved)
-    host = HostPages(used.cache, resolved.host_pages) if resolved.host_pages else None
 
     def load_beside(path: Path, patches: tuple[Path, ...]) -> Shard:
         beside = load_weights(config, path, context, *group, patches)
@@ -275,26 +271,25 @@ def follow(begin: Begin, orders: Reader) -> None:
         closing(ShardUpdate(load_beside)) as update,
     ):
         kv_transfer.start()
-        on_gpu = context.device.type == "cuda"
-        buffers = StagedBuffers(context.device, CudaLink()) if on_gpu else None
-        graphs = partial(_graphed, resolved, ranks)
-        everyone = ranks if pipeline is None else pipeline.ranks
-        parts = (
-            used.model,
-            used.cache,
-            host,
+        follower = Follower(
+            used,
+            HostPages(used.cache, resolved.host_pages) if resolved.host_pages else None,
             ranks,
-            kv_transfer,
-            used.targets,
-            update,
-            buffers,
-            graphs,
+            kv_transfer=kv_transfer,
+            update=update,
+            buffers=_buffers(context.device),
+            graphs=partial(_graphed, resolved, ranks),
+            everyone=None if pipeline is None else pipeline.ranks,
         )
-        del used, loaded
-        follower = Follower(*parts, everyone)
+        del used, loaded  # A change of the weights frees them, once the follower alone has them.
         if pipeline is not None:
             kv_transfer.watch(lambda: follower.progress)
         follower.run(orders)
+
+
+def _buffers(device: torch.device) -> Buffers:
+    """On a GPU, one copy takes all indices of a step."""
+    return StagedBuffers(device, CudaLink()) if device.type == "cuda" else Buffers(device)
 
 
 def _graphed(resolved: EngineConfig, ranks: Communicator, shard: Shard) -> GraphedModel:

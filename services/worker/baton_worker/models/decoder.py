@@ -42,26 +42,17 @@ class Model(BlockStack):
         self, decoder: spec.Decoder, blocks: Iterable[nn.Module], context: BuildContext
     ) -> None:
         super().__init__()
-        embedding, hidden = decoder.embedding, decoder.hidden
         self._device = context.device
         stage = decoder.stage or spec.Stage(0, len(decoder.layers), len(decoder.layers))
         self.stage = stage
         """The layers of this stage."""
         self.link: StageLink | None = None
         """Connects it with the other stages, if there are any."""
-        self.embedding: Embedding | None = None
-        """None in a stage that reads no token vectors. A tied head needs the table, too."""
-        if stage.is_first or (stage.is_last and decoder.head.tied):
-            self.embedding = Embedding(embedding, decoder.vocab, hidden, context)
+        self._set_embedding(decoder, context)
         self._set_blocks(blocks, context)
-        self.width = embedding.width or hidden
+        self.width = decoder.embedding.width or decoder.hidden
         """Channels of a hidden state that `logits` reads."""
-        self.norm: nn.Module | None = None
-        self.project: Linear | None = None
-        self.head: Head | None = None
-        """None in a stage that is not the last one."""
-        if stage.is_last:
-            self._set_head(decoder, context)
+        self._set_head(decoder, context)
         self._suppressed = _token_ids(decoder.suppressed_tokens, context)
         self._skips = {skip.to: skip for skip in decoder.skips}
         self._skip_sources = {skip.source for skip in decoder.skips}
@@ -75,14 +66,8 @@ class Model(BlockStack):
         self.vision: MediaTower | None = None
         """Encoder of images; set before the weights are filled."""
         self._vision_tokens = _token_ids(decoder.vision_tokens, context)
-        self.layer_embeddings: LayerEmbeddings | None = None
-        if decoder.layer_embeddings is not None:
-            self.layer_embeddings = LayerEmbeddings(decoder, context)
+        self._set_layer_embeddings(decoder, context)
         self.streams = None if decoder.altup is None else Streams(decoder, context)
-        for number, block in enumerate(self.blocks):
-            for gate in block.modules():
-                if isinstance(gate, LayerEmbeddingGate):
-                    gate.number = number
         self._cross = [m for m in self.blocks.modules() if isinstance(m, CrossAttention)]
         routers = [m for m in self.blocks[-1].modules() if isinstance(m, Router)]
         self.alone = stage.is_last and not any(router.together for router in routers)
@@ -90,8 +75,29 @@ class Model(BlockStack):
         self.progress = 0
         """Number of layers run since construction: advances within a step, for watchdogs."""
 
+    def _set_embedding(self, decoder: spec.Decoder, context: BuildContext) -> None:
+        self.embedding: Embedding | None = None
+        """None in a stage that reads no token vectors. A tied head needs the table, too."""
+        if self.stage.is_first or (self.stage.is_last and decoder.head.tied):
+            self.embedding = Embedding(decoder.embedding, decoder.vocab, decoder.hidden, context)
+
+    def _set_layer_embeddings(self, decoder: spec.Decoder, context: BuildContext) -> None:
+        self.layer_embeddings: LayerEmbeddings | None = None
+        if decoder.layer_embeddings is not None:
+            self.layer_embeddings = LayerEmbeddings(decoder, context)
+        for number, block in enumerate(self.blocks):
+            for gate in block.modules():
+                if isinstance(gate, LayerEmbeddingGate):
+                    gate.number = number
+
     def _set_head(self, decoder: spec.Decoder, context: BuildContext) -> None:
         """Build the layers after the last block."""
+        self.norm: nn.Module | None = None
+        self.project: Linear | None = None
+        self.head: Head | None = None
+        """None in a stage that is not the last one."""
+        if not self.stage.is_last:
+            return
         hidden, tied_to = decoder.hidden, None
         if decoder.final_norm:
             self.norm = norm(decoder.norm, hidden, "norm", context)
