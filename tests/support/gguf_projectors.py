@@ -107,6 +107,24 @@ def _deep(c: SimpleNamespace) -> dict[str, Any]:
     return {"is_deepstack_layers": [layer in deep for layer in range(vision.depth)]}
 
 
+def _llava(c: SimpleNamespace) -> dict[str, Any]:
+    """As of a tower without its last layers; `projection_dim` is that of CLIP's vectors."""
+    fields = {"block_count": _deepest(c), "projection_dim": 24}
+    if isinstance(c.vision_feature_layer, list):
+        count = c.vision_config.num_hidden_layers + 1
+        fields["feature_layer"] = [layer % count for layer in c.vision_feature_layer]
+    if hasattr(c, "image_grid_pinpoints"):
+        fields["image_grid_pinpoints"] = [side for pair in c.image_grid_pinpoints for side in pair]
+    return fields
+
+
+def _deepest(c: SimpleNamespace) -> int:
+    """The last layer whose states are read, counted from one."""
+    given, count = c.vision_feature_layer, c.vision_config.num_hidden_layers + 1
+    return max(layer % count for layer in (given if isinstance(given, list) else [given]))
+
+
+_LLAVA = Pair("mlp", "llama", _llava, steps=(permuted,))
 _SMOL = Pair(
     "idefics3",
     "llama",
@@ -121,6 +139,9 @@ PAIRS = {
         _window,
         (norms_plus_one,),
     ),
+    "llava-clip": _LLAVA,
+    "llava-next": _LLAVA,
+    "llava-siglip": _LLAVA,
     "gemma4-both-ways": Pair("gemma4v", "gemma4", lambda c: {}, _gemma4),
     "idefics3": _SMOL,
     "smolvlm": _SMOL,
@@ -175,7 +196,19 @@ PAIRS = {
 """By the name of the tower in `tiny_towers.TOWERS`."""
 _BOUNDS = (".input_max", ".input_min", ".output_max", ".output_min")
 _TEXT = re.compile(r"^(model\.)?((language_model|text_model)\.)?(model\.)?")
-_ENCODER = re.compile(r"(^|\.)(visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.")
+_ENCODER = re.compile(
+    r"(^|\.)((visual|vision_\w+|embed_vision|multi_modal_projector|connector)\.|image_newline$)"
+)
+_LLAVA_NAMES = (
+    (r"^(model\.)?image_newline$", "model.image_newline"),
+    (r"^(model\.)?multi_modal_projector\.linear_1", "mm.0"),
+    (r"^(model\.)?multi_modal_projector\.linear_2", "mm.2"),
+    (r"^(model\.)?vision_tower\.(vision_model\.)?", "v."),
+    *((r"encoder\.layers", "blk"), (r"embeddings\.", ""), (r"_proj\b", "")),
+    *((r"self_attn\.", "attn_"), (r"layer_norm", "ln"), (r"pre_layrnorm", "pre_ln")),
+    *((r"mlp\.fc1", "ffn_down"), (r"mlp\.fc2", "ffn_up"), (r"embedding\b", "embd")),
+)
+"""Names of llava_surgery_v2.py and convert_image_encoder_to_gguf.py."""
 
 
 def save_pair(
@@ -283,7 +316,7 @@ def _renamed(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[
         if kind in ("pixtral", "lightonocr") and re.search(r"\.[qk]_proj\.", name):
             tensor = interleave(tensor, heads)
         stored = table.get_name(name, try_suffixes=(".weight", ".bias", *_BOUNDS))
-        yield stored or name, tensor
+        yield name if kind == "mlp" else stored or name, tensor
 
 
 def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple[str, Tensor]]:
@@ -300,7 +333,10 @@ def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple
         if kind == "lightonocr":
             name = name.replace("vision_encoder.", "vision_tower.")
             name = name.replace("vision_projection.", "multi_modal_projector.")
-        if kind == "lfm2" and name.endswith("patch_embedding.weight"):
+        if kind == "mlp":
+            if not _left_out(name, c):
+                yield _llava_name(name), tensor
+        elif kind == "lfm2" and name.endswith("patch_embedding.weight"):
             yield name, _as_convolution(tensor)
         elif kind == "gemma4v":
             yield _gemma4_name(name), _unflattened(name, tensor)
@@ -314,6 +350,18 @@ def _prepared(kind: str, c: SimpleNamespace, tensors: Tensors) -> Iterator[tuple
                 yield name.replace("qkv", part), rows
         else:
             yield _merger(name, kind, c), tensor
+
+
+def _left_out(name: str, c: SimpleNamespace) -> bool:
+    """Whether a LLaVA's file is without a tensor of its tower."""
+    layer = re.search(r"vision_tower\..*layers\.(\d+)\.", name)
+    return "post_layernorm" in name or (layer is not None and int(layer[1]) >= _deepest(c))
+
+
+def _llava_name(name: str) -> str:
+    for pattern, stored in _LLAVA_NAMES:
+        name = re.sub(pattern, stored, name)
+    return name
 
 
 def _internvl_name(name: str) -> str:

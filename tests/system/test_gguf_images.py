@@ -110,6 +110,34 @@ def internvl(folder: Path) -> dict[str, Any]:
     return written_tokens(folder, {})
 
 
+def llava(folder: Path) -> dict[str, Any]:
+    """A language model that was made for texts: its template and vocabulary have no image."""
+    tiny_llava.save(folder, template=TEXTS)
+    tokens = written_tokens(folder, {"<image>": "<unk>"})
+    types = tokens["tokenizer.ggml.token_type"]
+    types[tokens["tokenizer.ggml.tokens"].index("<unk>")] = 2
+    return tokens
+
+
+def llava_next(folder: Path) -> dict[str, Any]:
+    length = {"max_position_embeddings": 1024}
+    text = tiny_towers.TOWERS["llava-next"][1]["text_config"] | length
+    tiny_towers.tiny_tower("llava-next", folder, text_config=text)
+    token = tiny_llava.save_tokenizer(folder)
+    config = json.loads((folder / "config.json").read_text())
+    config |= {"image_token_id": token, "image_token_index": token}
+    (folder / "config.json").write_text(json.dumps(config))
+    sizes = {"size": {"shortest_edge": 30}, "crop_size": {"height": 30, "width": 30}}
+    processor = {"image_processor_type": "LlavaNextImageProcessor"} | sizes
+    offered = {"image_grid_pinpoints": config["image_grid_pinpoints"]}
+    (folder / "preprocessor_config.json").write_text(json.dumps(processor | offered))
+    return written_tokens(folder, {})
+
+
+TEXTS = (
+    "{% for message in messages %}<|{{ message['role'] }}|>{{ message['content'] }}<|end|>"
+    "{% endfor %}{% if add_generation_prompt %}<|assistant|>{% endif %}"
+)
 MARKS = ("<|image|>", "<|image>", "<image|>")
 UNCHANGED = {"image_mean": [0.0] * 3, "image_std": [1.0] * 3}
 HALF = {"image_mean": [0.5] * 3, "image_std": [0.5] * 3}
@@ -125,6 +153,8 @@ FAMILIES = {
     "gemma4-both-ways": gemma4,
     "internvl": internvl,
     "lfm2-vl": lfm2,
+    "llava-clip": llava,
+    "llava-next": llava_next,
 }
 
 

@@ -33,8 +33,10 @@ class Encoder:
 
     @property
     def kind(self) -> str:
-        """The type of its projector; empty if the file holds no encoder of images."""
-        return next((str(self._metadata[key]) for key in _KINDS if self._metadata.get(key)), "")
+        """The type of its projector; empty if the file holds no encoder of images. The first files
+        of LLaVA do not name it."""
+        named = (str(self._metadata[key]) for key in _KINDS if self._metadata.get(key))
+        return next(named, "mlp" if self.flag("has_llava_projector") else "")
 
     def of(self, key: str, default: Any = None) -> Any:
         """The field `clip.vision.<key>`. Raises `ModelError` if it is missing without default."""
@@ -87,6 +89,8 @@ class ProjectorKind(NamedTuple):
     """Texts of the token whose embedding is replaced; the first one of the vocabulary is it."""
     marks: Mapping[str, str] = MappingProxyType({})
     """Fields of config.json with other tokens of images, and their texts."""
+    width: Callable[[Encoder], int] = lambda encoder: int(encoder.of("projection_dim"))
+    """Size of an embedding."""
 
 
 @dataclass(frozen=True)
@@ -140,10 +144,8 @@ def _read(path: Path, file: Path) -> Projector:
             f"{file.name} is of the kind {named}, known are {', '.join(PROJECTORS)}. {_APART}"
         )
     row, text = PROJECTORS[encoder.kind], read_metadata(path)
-    kind = str(text.get("general.architecture"))
-    if kind not in row.texts or encoder.of("projection_dim") != text.get(
-        f"{kind}.embedding_length"
-    ):
+    kind, width = str(text.get("general.architecture")), row.width(encoder)
+    if kind not in row.texts or width != text.get(f"{kind}.embedding_length"):
         raise ModelError(f"{file.name} is the encoder of another model than {path.name}. {_APART}")
     config = row.config(encoder) | _tokens(row, text, file)
     colors = {f"image_{part}": encoder.of(f"image_{part}") for part in ("mean", "std")}
@@ -152,7 +154,7 @@ def _read(path: Path, file: Path) -> Projector:
         encoder.kind,
         row.architecture(encoder, kind),
         row.texts[kind],
-        encoder.of("projection_dim"),
+        width,
         config,
         row.images(encoder) | colors,
     )
@@ -310,6 +312,45 @@ def _lfm2_images(encoder: Encoder) -> Fields:
     }
 
 
+def _llava(encoder: Encoder) -> Fields:
+    if encoder.has("mm.3.weight"):
+        raise ModelError(f"its projector has norms, as Yi-VL's, which Baton cannot run. {_APART}")
+    clip = encoder.has("v.class_embd")
+    vision = _siglip(encoder, f"{'clip' if clip else 'siglip'}_vision_model")
+    if clip:
+        vision["hidden_act"] = "gelu" if encoder.flag("use_gelu") else "quick_gelu"
+    offered = {"image_grid_pinpoints": _offered(encoder)} if _offered(encoder) else {}
+    return offered | {
+        "vision_config": vision,
+        # Layers above the last one that is read are not in the file.
+        "vision_feature_layer": encoder.of("feature_layer", vision["num_hidden_layers"]),
+        "vision_feature_select_strategy": "default" if clip else "full",
+        "multimodal_projector_bias": encoder.has("mm.0.bias"),
+    }
+
+
+def _offered(encoder: Encoder) -> list[list[int]]:
+    """Resolutions of LLaVA-NeXT, height and width; none for LLaVA 1.5."""
+    flat = encoder.of("image_grid_pinpoints", [])
+    return [list(pair) for pair in zip(flat[::2], flat[1::2], strict=True)]
+
+
+def _llava_images(encoder: Encoder) -> Fields:
+    side, offered = encoder.of("image_size"), _offered(encoder)
+    square = {"height": side, "width": side}
+    if not offered and not encoder.has("v.class_embd"):
+        return {"image_processor_type": "SiglipImageProcessor", "size": square, "resample": 3}
+    fields = {"size": {"shortest_edge": side}, "crop_size": square, "resample": 3}
+    if not offered:
+        return fields | {"image_processor_type": "CLIPImageProcessor"}
+    next_ = {"image_processor_type": "LlavaNextImageProcessor", "image_grid_pinpoints": offered}
+    return fields | next_
+
+
+def _llava_name(encoder: Encoder, text: str) -> str:
+    return f"Llava{'Next' if _offered(encoder) else ''}ForConditionalGeneration"
+
+
 def _mistral(encoder: Encoder, text: str) -> str:
     return f"{'Mistral3' if _merges(encoder) else 'Pixtral'}ForConditionalGeneration"
 
@@ -387,6 +428,7 @@ def _qwen3(encoder: Encoder, text: str) -> str:
 _SMALL_GEMMA4 = (1536, 2560)
 """Hidden sizes of E2B and E4B, which see the tokens of an image in one direction only."""
 _LLAMAS = {"llama": "llama", "mistral3": "mistral", "qwen3": "qwen3"}
+_LLAVAS = {"llama": "llama", "granite": "granite", "phi3": "phi3", "qwen2": "qwen2"}
 _QWEN3 = {
     "qwen3vl": "Qwen3VL",
     "qwen3vlmoe": "Qwen3VLMoe",
@@ -427,6 +469,21 @@ PROJECTORS = {
     "lfm2": ProjectorKind(_named("Lfm2Vl"), _lfm2, _lfm2_images, {"lfm2": "lfm2"}, ("<image>",)),
     "lightonocr": ProjectorKind(
         _named("LightOnOcr"), _pixtral, _pixtral_images, {"qwen3": "qwen3"}, _PAD
+    ),
+    "mlp": ProjectorKind(
+        _llava_name,
+        _llava,
+        _llava_images,
+        _LLAVAS,
+        # Language models that were made for texts have no image token. Nothing writes reserved
+        # ones, and no text is encoded as the unknown one where characters may be bytes.
+        (
+            *("<image>", "<|image_pad|>", "<|placeholder6|>"),
+            *(f"<|reserved_special_token_{number}|>" for number in range(250, -1, -1)),
+            "<unk>",
+        ),
+        # `projection_dim` is that of CLIP.
+        width=lambda encoder: encoder.rows("mm.2.weight"),
     ),
     "pixtral": ProjectorKind(_mistral, _pixtral, _pixtral_images, _LLAMAS, ("[IMG]",)),
     "qwen2vl_merger": ProjectorKind(

@@ -22,17 +22,23 @@ def text(path: Path, *tokens: str, width: int = 16, architecture: str = "llama")
     return closed(writer, path)
 
 
-def encoder(path: Path, kind: str = "idefics3", rows: int = 12, **more: int) -> Path:
+def encoder(
+    path: Path, kind: str = "idefics3", rows: int = 12, projector: int = 0, **more: int
+) -> Path:
+    """`projector` is the number of the last layer of a projector of LLaVA."""
     writer = gguf.GGUFWriter(path, "clip")
     if kind:
         writer.add_string("clip.projector_type", kind)
+    writer.add_bool("clip.has_llava_projector", bool(projector))
     for key, value in (FIELDS | more).items():
         writer.add_uint32(f"clip.vision.{key}", value)
     writer.add_float32("clip.vision.attention.layer_norm_epsilon", 1e-6)
     for part in ("mean", "std"):
         writer.add_array(f"clip.vision.image_{part}", [0.5, 0.5, 0.5])
-    for name, shape in (("up", (rows, 8)), ("down", (8, rows))):
-        stored = f"v.blk.0.ffn_{name}.weight"
+    names = {"v.blk.0.ffn_up": (rows, 8), "v.blk.0.ffn_down": (8, rows)}
+    names |= {f"mm.{number}": (16, 16) for number in range(2, projector + 1)}
+    for name, shape in names.items():
+        stored = f"{name}.weight"
         writer.add_tensor_info(stored, shape, gguf.np.dtype("float32"), shape[0] * shape[1] * 4)
     return closed(writer, path)
 
@@ -65,6 +71,27 @@ def test_the_encoder_beside_a_file_is_read_under_hugging_face_names(tmp_path: Pa
     assert found.config["image_token_id"] == 2
     assert found.image_processor["max_image_size"] == {"longest_edge": 30}
     assert found.image_processor["image_mean"] == [0.5, 0.5, 0.5]
+
+
+def test_files_of_llava_name_neither_kind_nor_image_token(tmp_path: Path) -> None:
+    model, path = tmp_path / "m.gguf", tmp_path / "mmproj.gguf"
+    encoder(path, "", projector=2, projection_dim=0)
+    for tokens, token in (
+        (("<unk>", "<image>"), 2),
+        (("<unk>", "<|reserved_special_token_1|>", "<|reserved_special_token_11|>"), 3),
+        (("<unk>",), 1),
+    ):
+        text(model, *tokens, architecture="granite")
+        found = read_projector(model)
+        assert found is not None and found.config["image_token_id"] == token
+    assert (found.kind, found.text_type, found.width) == ("mlp", "granite", 16)
+    assert found.architecture == "LlavaForConditionalGeneration"
+    assert found.config["vision_config"]["model_type"] == "siglip_vision_model"
+    assert found.config["vision_feature_layer"] == 2
+    assert found.image_processor["image_processor_type"] == "SiglipImageProcessor"
+    encoder(path, "mlp", projector=3)
+    with pytest.raises(ModelError, match="projector has norms"):
+        read_projector(model)
 
 
 def test_encoders_that_do_not_fit_are_refused_with_a_reason(tmp_path: Path) -> None:

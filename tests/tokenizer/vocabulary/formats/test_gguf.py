@@ -11,6 +11,7 @@ from sentencepiece import SentencePieceProcessor, sentencepiece_model_pb2
 
 from baton.errors import ModelError
 from baton_tokenizer.detokenize import Alphabet, decode
+from baton_tokenizer.vocabulary.formats import gguf as formats_gguf
 from baton_tokenizer.vocabulary.formats.gguf import read_gguf
 from baton_tokenizer.vocabulary.load import load
 from baton_tokenizer.vocabulary.tokenizer_json import compile_spec
@@ -98,6 +99,17 @@ def test_a_sentencepiece_vocabulary_encodes_like_its_source(tmp_path: Path) -> N
     for text in ("hello world", " hello", "héllo\n", "漢 hello</s>hello"):
         assert ours.encode(text).ids == [1, *theirs.encode(text).ids]
     assert source.named["unk_token"] == "<unk>"
+
+
+def test_the_token_of_images_is_matched_whatever_its_type(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    file = write(tmp_path / "s.gguf", **sentence_fields())
+    assert 0 not in compile_spec(read_gguf(file).spec).encode("hello<unk>").ids
+    monkeypatch.setattr(formats_gguf, "_placeholder_ids", lambda path: {"image": 0})
+    source = read_gguf(file)
+    assert compile_spec(source.spec).encode("hello<unk>").ids[-1] == 0
+    assert 0 in build(source).special_ids
 
 
 @pytest.mark.parametrize("prefix", [True, False])

@@ -20,6 +20,7 @@ from tests.support.gguf_projectors import PAIRS, plain_tokens, save_pair
 CONTEXT = BuildContext(torch.device("cpu"), torch.float32)
 IMAGE_TOKENS = {"gemma3": "<unused8>", "pixtral": "[IMG]", "mistral3": "[IMG]"}
 IMAGE_TOKENS |= {"idefics3": "<image>", "smolvlm": "<image>", "gemma4-both-ways": "<|image|>"}
+IMAGE_TOKENS |= {"llava-clip": "<unk>", "llava-next": "<image>", "llava-siglip": "<unk>"}
 IMAGE_TOKENS |= {"internvl": "<IMG_CONTEXT>", "lfm2-vl": "<image>"}
 
 

@@ -11,6 +11,7 @@ from baton_worker.checkpoint.gguf.projector_names import PROJECTOR_NAMES
 def test_every_kind_has_names_of_the_format() -> None:
     assert PROJECTOR_NAMES.keys() == PROJECTORS.keys()
     known = {gguf.TENSOR_NAMES[t] for t in gguf.MODEL_TENSORS[gguf.MODEL_ARCH.MMPROJ]}
+    known |= {"model.image_newline"}  # Of llava_surgery_v2.py.
     known |= {name.format(bid=number) for name in known for number in range(4)}
     for kind, names in PROJECTOR_NAMES.items():
         stored = {*names.modules, *(name.removesuffix(".weight") for name in names.bare)}

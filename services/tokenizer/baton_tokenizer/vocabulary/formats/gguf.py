@@ -108,14 +108,15 @@ def read_gguf(path: Path) -> Source:
     tokens: list[str] = data.need("tokens")
     types = data.ggml("token_type") or [TokenType.NORMAL] * len(tokens)
     ends = _ends(data, tokens, types)
+    places = _placeholder_ids(path)
     # Some files hold them as plain text, which a chat template could not write.
-    types = [TokenType.CONTROL if i in ends else kind for i, kind in enumerate(types)]
+    marks = ends.union(places.values())
+    types = [TokenType.CONTROL if i in marks else kind for i, kind in enumerate(types)]
     spec = _kind(data.need("model"))(data, tokens, types)
     roles = {"bos": "bos", "eos": "eos", "unknown": "unk", "padding": "pad", "seperator": "sep"}
     special_tokens = {
         role: data.token(key) for key, role in {**roles, "cls": "cls", "mask": "mask"}.items()
     }
-    places = _placeholder_ids(path)
     return Source(
         spec=spec,
         templates=data.templates(),

@@ -24,8 +24,8 @@ _BREAK = "v.token_embd.img_break"
 """A copy of a row of the language model's embedding."""
 _FLOATS = (_PATCHES, "v.position_embd.weight")
 """Tensors that no matrix product takes as they are."""
-_SOUNDS = ("a.", "mm.a.")
-"""Prefixes of an encoder of sounds in the same file."""
+_UNREAD = ("a.", "mm.a.", "v.head.")
+"""Prefixes of an encoder of sounds in the same file, and of SigLIP's pooling."""
 _BOUNDS = ("input_min", "input_max", "output_min", "output_max")
 _SWAP = {"ffn_up": "ffn_down", "ffn_down": "ffn_up"}
 
@@ -44,7 +44,7 @@ class ProjectorFile:
     def tensors(self) -> Iterator[tuple[str, Stored]]:
         """Every tensor once. Raises `ModelError` for one that the family does not have."""
         for stored, tensor in self._stored.items():
-            if stored not in (_SECOND_FRAME, _BREAK) and not stored.startswith(_SOUNDS):
+            if stored not in (_SECOND_FRAME, _BREAK) and not stored.startswith(_UNREAD):
                 yield self._name(stored), self._read(tensor)
         self._data.release()
 

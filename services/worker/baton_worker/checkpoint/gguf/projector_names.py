@@ -156,6 +156,18 @@ PROJECTOR_NAMES = {
         flat=True,
     ),
     "lightonocr": _PIXTRAL_MERGED,
+    "mlp": ProjectorNames(
+        {
+            **_under("vision_tower", _VIT | {"v.pre_ln": "pre_layrnorm"}),
+            "mm.0": "multi_modal_projector.linear_1",
+            "mm.2": "multi_modal_projector.linear_2",
+        },
+        bare={
+            "v.class_embd": "vision_tower.embeddings.class_embedding",
+            "v.image_newline": "image_newline",
+            "model.image_newline": "image_newline",  # Older files.
+        },
+    ),
     "pixtral": _PIXTRAL_MERGED,
     "qwen2vl_merger": ProjectorNames(
         _under(
