@@ -53,6 +53,7 @@ from baton_scheduler.state import State
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
@@ -134,8 +135,7 @@ class Team:
             num_pages=num_pages,
             vocab_size=self.loaded.vocab_size,
             windows=groups.windows,
-            proposer=self._proposers.get(role),
-            num_speculative_tokens=4,
+            drafting=DraftOptions(self._proposers.get(role), 4),
         )
         name = f"{role}-{len(self.desks)}"
         # An address that does not depend on the process, which both share.

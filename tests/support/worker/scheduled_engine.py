@@ -36,6 +36,7 @@ from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
@@ -106,9 +107,7 @@ class House:
             vocab_size=loaded.vocab_size,
             windows=groups.windows,
             adapters=adapters and AdapterSlots(adapters, adapters.targets, 2, 8),
-            proposer=proposer,
-            num_speculative_tokens=num_speculative_tokens,
-            token_tree=token_tree,
+            drafting=DraftOptions(proposer, num_speculative_tokens, token_tree=token_tree),
         )
         host = HostPages(cache, host_pages) if host_pages else None
         self.pipeline: StepPipeline | StagedSteps | None = None

@@ -19,6 +19,7 @@ from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine import warmup
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
+from baton_worker.engine.batch.draft_tokens import NO_DRAFTS
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.multimodal.encoder_step import EncoderStep
 from baton_worker.engine.runner_factory import RunnerFactory
@@ -87,7 +88,7 @@ class Engine:
         self._constraints = constraints
         self._link = None if resolved.synchronous else link or CudaLink()
         self._factory = self._new_factory(recorder)
-        self._runner = self._factory.runner({})
+        self._runner = self._factory.runner(NO_DRAFTS)
         self._pipeline = self._factory.pipeline(self._runner)
         self._steps = 0
         self.experts: ExpertLoad | None = None

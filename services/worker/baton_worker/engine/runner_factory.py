@@ -12,6 +12,7 @@ from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
@@ -100,9 +101,8 @@ class RunnerFactory:
             self.graphed = None
         return reason
 
-    def runner(self, drafting: dict[str, Any] | None = None) -> ModelRunner:
-        """A runner without sequences. With `drafting`, options of speculation, one for the first
-        steps."""
+    def runner(self, drafting: DraftOptions | None = None) -> ModelRunner:
+        """A runner without sequences. With `drafting`, one for the first steps."""
         resolved = self._resolved
         return ModelRunner(
             self._forward_pass(),
@@ -125,7 +125,7 @@ class RunnerFactory:
             return None
         return StepPipeline(runner, speculates=speculates)
 
-    def _batch(self, drafting: dict[str, Any] | None) -> InputBatch:
+    def _batch(self, drafting: DraftOptions | None) -> InputBatch:
         resolved = self._resolved
         # The first steps may write to a page that no sequence may.
         spare = 0 if drafting is None else resolved.spare_pages
@@ -142,8 +142,8 @@ class RunnerFactory:
             axes=self._loaded.unstaged.position_axes,
             max_num_batched_tokens=resolved.max_num_batched_tokens,
             adapters=self._adapter_slots(),
+            drafting=self.drafting.options() if drafting is None else drafting,
             sampler=resolved.build.sampler,
-            **self.drafting.options() if drafting is None else drafting,
         )
 
     def _adapter_slots(self) -> AdapterSlots | None:

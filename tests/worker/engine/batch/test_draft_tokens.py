@@ -8,6 +8,7 @@ import numpy as np
 
 from baton.protocol import NewSequence, Sampling
 from baton.protocol.token_columns import pack
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 from tests.support.worker.plans import batch, commit, plan
@@ -31,7 +32,7 @@ def decoding(
 ) -> tuple[InputBatch, Counting]:
     """Slots 0 and 1 have run prompts of three, and sampled a 9."""
     proposer = Counting()
-    held = batch(proposer=proposer, num_speculative_tokens=4, **sizes)
+    held = batch(drafting=DraftOptions(proposer, 4), **sizes)
     sampling = Sampling(max_tokens, num_speculative_tokens=asked)
     prompt = pack([1, 2, 3])
     new = (

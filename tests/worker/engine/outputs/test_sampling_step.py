@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 
 from baton.protocol.token_columns import unpack
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.batch.input_batch import InputBatch
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import StepOutputs
@@ -100,7 +101,7 @@ class Saying(Proposer):
 
 def drafted(*drafts: int, **asked: Any) -> tuple[InputBatch, StepInputs]:
     """Slot 0 has a token 9 behind its prompt of three, and these drafts behind that."""
-    held = batch(proposer=Saying(*drafts), num_speculative_tokens=3)
+    held = batch(drafting=DraftOptions(Saying(*drafts), 3))
     new = entering(0, [1, 2, 3], temperature=0.0, **asked)
     inputs = held.prepare(plan(new_sequences=(new,), pages={0: [0, 1, 2]}, run=[(0, 0, 3, 1)]))
     commit(held, inputs, {0: [9]})

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 
 from baton.protocol import Plan, Result
+from baton_worker.engine.batch.draft_tokens import NO_DRAFTS
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.speculation.drafting import Drafting
 from baton_worker.layers.build_context import BuildContext
@@ -36,17 +37,17 @@ def step(plan: Plan) -> Result:
     return Result(0, 0, b"", b"", b"", b"", duration_us=1000 * (1 + len(plan.rows)))
 
 
-def test_without_speculation_a_batch_has_no_options() -> None:
-    assert Drafting(NO_MODEL, CONFIG).options() == {}
+def test_without_speculation_a_batch_has_no_drafts() -> None:
+    assert Drafting(NO_MODEL, CONFIG).options() == NO_DRAFTS
 
 
 def test_a_batch_gets_the_proposer_and_the_costs_that_were_measured() -> None:
     drafting = Drafting(NO_MODEL, replace(CONFIG, speculative=SpeculativeConfig(3)))
-    assert isinstance(drafting.options()["proposer"], NgramProposer)
-    assert drafting.options()["num_speculative_tokens"] == 3
-    assert drafting.options()["token_tree"] == TokenTree.chain(3)
-    assert drafting.options()["step_costs"] is None
+    assert isinstance(drafting.options().proposer, NgramProposer)
+    assert drafting.options().num_speculative_tokens == 3
+    assert drafting.options().token_tree == TokenTree.chain(3)
+    assert drafting.options().step_costs is None
     drafting.measure(step)
-    assert drafting.options()["step_costs"] is drafting.step_costs is not None
+    assert drafting.options().step_costs is drafting.step_costs is not None
     again = Drafting(NO_MODEL, CONFIG, drafting.step_costs)
     assert again.step_costs is drafting.step_costs

@@ -51,8 +51,7 @@ def test_steps_have_so_many_tokens_and_fit_whatever_the_engine_is(
         num_pages=resolved.num_pages,
         vocab_size=resolved.vocab_size,
         windows=resolved.groups.windows,
-        proposer=step_timing.Repeating(),
-        num_speculative_tokens=step_timing.DRAFTS,
+        drafting=step_timing.OPTIONS,
     )
     wide = list[int]()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import time
 from bisect import bisect_right
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import numpy.typing as npt
@@ -33,15 +33,33 @@ from baton_worker.speculative.step_costs import StepCosts
 from baton_worker.speculative.token_tree import TokenTree
 
 
+@dataclass(frozen=True)
+class DraftOptions:
+    """How the sequences of a batch speculate; by default none does."""
+
+    proposer: Proposer | None = None
+    num_speculative_tokens: int = 0
+    """Maximum drafts of a sequence in one step."""
+    step_costs: StepCosts | None = None
+    """Limit drafts to those that save time; None: no limit by cost."""
+    token_tree: TokenTree | None = None
+    """Shape of the drafts of a row, which are then trees; None: chains."""
+
+    @property
+    def most(self) -> int:
+        """Maximum drafts of a sequence in one step; 0 without a proposer."""
+        return 0 if self.proposer is None else self.num_speculative_tokens
+
+
+NO_DRAFTS = DraftOptions()
+
+
 class DraftTokens:
     """The sequences that speculate, and the number of drafts of each in this step.
 
     Args:
-        proposer: the proposer; None: no speculation.
-        most: maximum drafts of a sequence in one step.
-        costs: step costs, which limit drafts to those that save time; None: no limit by cost.
+        options: how they speculate.
         sampler: what draws tokens.
-        shape: of the drafts of a row, which are then trees; None: chains.
     """
 
     def __init__(
@@ -49,17 +67,14 @@ class DraftTokens:
         sequences: SequenceStates,
         tables: BlockTables,
         sampling: SamplingState,
-        proposer: Proposer | None = None,
-        most: int = 0,
-        costs: StepCosts | None = None,
+        options: DraftOptions = NO_DRAFTS,
         sampler: Sampler | None = None,
-        shape: TokenTree | None = None,
     ) -> None:
         self._sequences, self._tables, self._sampling = sequences, tables, sampling
-        self._proposer, self._most = proposer, most if proposer is not None else 0
-        self._costs, slots = costs, len(sequences.held)
+        self._proposer, self._most = options.proposer, options.most
+        self._costs, slots = options.step_costs, len(sequences.held)
         self._groups = [b""] * slots
-        self._shape = TokenTree.chain(self._most) if shape is None else shape
+        self._shape = options.token_tree or TokenTree.chain(self._most)
         self._widths, self._totals = np.array(self._shape.widths, np.int64), self._shape.totals
         self._sampler = DraftSampler(sequences, sampling, sampler)
         if not self._shape.is_chain:

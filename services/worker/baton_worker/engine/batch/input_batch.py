@@ -14,7 +14,7 @@ import numpy.typing as npt
 from baton.protocol import NewSequence, Plan, Pooling
 from baton_worker.engine.batch.batch_rows import BatchRows
 from baton_worker.engine.batch.block_tables import BlockTables
-from baton_worker.engine.batch.draft_tokens import DraftTokens
+from baton_worker.engine.batch.draft_tokens import NO_DRAFTS, DraftOptions, DraftTokens
 from baton_worker.engine.batch.forced_tokens import ForcedTokens
 from baton_worker.engine.batch.host_rows import HostRows
 from baton_worker.engine.batch.logits_rows import LogitsRows
@@ -30,9 +30,6 @@ from baton_worker.engine.multimodal_input import pixels_of
 from baton_worker.lora.slots import AdapterSlots
 from baton_worker.models.vision.media_tower import MediaTower
 from baton_worker.sampling import Sampler
-from baton_worker.speculative.proposer import Proposer
-from baton_worker.speculative.step_costs import StepCosts
-from baton_worker.speculative.token_tree import TokenTree
 from baton_worker.structured_output.manager import StructuredOutputManager
 
 _MOST_TOKENS = 2048
@@ -54,11 +51,8 @@ class InputBatch:
         tower: the image encoder of the model, if it has one.
         axes: position axes of each token.
         max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
-        proposer: proposer of draft tokens; None: no speculation.
-        num_speculative_tokens: most drafts of a sequence in one step.
-        step_costs: limit drafts to those that save time; None: as many as there may be.
+        drafting: how sequences speculate.
         sampler: what draws draft tokens.
-        token_tree: the shape of drafts; None: chains.
         adapters: where adapters are; None: sequences with one are refused.
     """
 
@@ -77,11 +71,8 @@ class InputBatch:
         axes: int = 1,
         max_num_batched_tokens: int = _MOST_TOKENS,
         adapters: AdapterSlots | None = None,
-        proposer: Proposer | None = None,
-        num_speculative_tokens: int = 0,
-        step_costs: StepCosts | None = None,
+        drafting: DraftOptions = NO_DRAFTS,
         sampler: Sampler | None = None,
-        token_tree: TokenTree | None = None,
     ) -> None:
         if constraints is None:
             constraints = StructuredOutputManager(None, vocab_size)
@@ -90,9 +81,7 @@ class InputBatch:
         self.sampling = SamplingState(self.sequences, vocab_size, constraints)
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
-        self.drafts = DraftTokens(
-            *parts, proposer, num_speculative_tokens, step_costs, sampler, token_tree
-        )
+        self.drafts = DraftTokens(*parts, drafting, sampler)
         self.host_rows = HostRows(self.sequences, self.sampling, self.forced)
         """The sequences whose steps need the host."""
         self._pooling: dict[int, Pooling] = {}

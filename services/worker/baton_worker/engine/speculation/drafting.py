@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
 
 from baton.logs import logger
 from baton.protocol import Plan, Result
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.engine.batch.draft_tokens import NO_DRAFTS, DraftOptions
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.speculation import step_timing
 from baton_worker.platform.cpu_threads import with_threads
@@ -28,16 +28,13 @@ class Drafting:
         self._resolved, self.step_costs = resolved, step_costs
         self._proposer = _proposer(loaded, resolved)
 
-    def options(self) -> dict[str, Any]:
-        """Proposer and options of speculation for a batch; none without speculation."""
+    def options(self) -> DraftOptions:
+        """How the sequences of a batch speculate."""
         if (config := self._resolved.speculative) is None:
-            return {}
-        return {
-            "proposer": self._proposer,
-            "num_speculative_tokens": config.num_speculative_tokens,
-            "step_costs": self.step_costs,
-            "token_tree": config.tree,
-        }
+            return NO_DRAFTS
+        return DraftOptions(
+            self._proposer, config.num_speculative_tokens, self.step_costs, config.tree
+        )
 
     def measure(self, step: Callable[[Plan], Result]) -> None:
         """Measure step costs by running plans on a batch with `step_timing.OPTIONS`."""

@@ -6,12 +6,12 @@ The steps are those of speculation: rows with drafts behind them, every position
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from typing import Any
 
 import numpy as np
 
 from baton.protocol import NewSequence, Plan, Result, Sampling
 from baton.protocol.token_columns import pack
+from baton_worker.engine.batch.draft_tokens import DraftOptions
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.speculative.proposer import DraftRequest, DraftSampler, Proposer, Tokens
 
@@ -35,7 +35,7 @@ class Repeating(Proposer):
         return [np.zeros(request.most, np.int32) for request in requests]
 
 
-OPTIONS: dict[str, Any] = {"proposer": Repeating(), "num_speculative_tokens": DRAFTS}
+OPTIONS = DraftOptions(Repeating(), DRAFTS)
 """Options of speculation for the batch whose steps are measured."""
 
 
