@@ -149,6 +149,20 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "video_token_id": 318,
         },
     ),
+    "video-llama-3": (
+        "VideoLlama3",
+        {
+            "text_config": {"model_type": "qwen2", **_TEXT},
+            "vision_config": _SIZES
+            | {"model_type": "video_llama_3_vision", "hidden_size": 32, "patch_size": 4}
+            | {
+                "num_hidden_layers": 2,
+                "rope_parameters": {"rope_type": "axial", "rope_theta": 50.0},
+            },
+            "image_token_id": 319,
+            "video_token_id": 318,
+        },
+    ),
     "exaone-4.5": (
         "Exaone4_5_",
         {

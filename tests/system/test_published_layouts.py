@@ -93,6 +93,10 @@ CASES: dict[str, tuple[tuple[str, ...], dict[str, Any]]] = {
         ("<IMG_CONTEXT>", "<img>", "</img>"),
         {"size": {"height": 24, "width": 24}, "max_patches": 3},
     ),
+    "VideoLlama3ForConditionalGeneration": (
+        ("<image>",),
+        {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},
+    ),
     "Exaone4_5_ForConditionalGeneration": (
         ("<|image_pad|>",),
         {"patch_size": 4, "min_pixels": 64, "max_pixels": 1024},

@@ -98,6 +98,7 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ("Glm4vForConditionalGeneration", {}, {}, {}),
     ("Glm46VForConditionalGeneration", {}, {}, {}),
     ("Exaone4_5_ForConditionalGeneration", {}, {}, {}),
+    ("VideoLlama3ForConditionalGeneration", {}, {"max_pixels": 50_000}, {}),
     (
         "HunYuanVLForConditionalGeneration",
         {},
@@ -180,6 +181,7 @@ _TOKENS = {
     "Paddle": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Glm": {"image_token": "<|image|>"},
     "HunYuan": {"image_token": "<image>"},
+    "VideoLlama3": {"image_token": "<image>"},
     "Ernie": {"image_token": "<|IMAGE_PLACEHOLDER|>"},
     "Idefics3": {"image_token": "<image>", "fake_image_token": "<fake_token_around_image>"}
     | {"global_image_tag": "<global-img>"},
@@ -286,6 +288,12 @@ def test_pixels_and_placeholders_equal_those_of_transformers() -> None:
             assert text.count(token) == found.num_tokens, where
             if "image_grid_thw" in made.features:
                 assert found.grid == tuple(made.features["image_grid_thw"][0])
+
+
+def test_video_llama_3_refuses_merged_patches() -> None:
+    family = FAMILIES["VideoLlama3ForConditionalGeneration"]
+    with pytest.raises(ModelError, match="merge_size 2"):
+        processor_of(Files({}, {"merge_size": 2}), family.kind)
 
 
 def test_got_ocr2_sees_whole_pages() -> None:

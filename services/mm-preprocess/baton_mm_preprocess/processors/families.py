@@ -201,6 +201,7 @@ FAMILIES: dict[str, Family] = {
     "JanusForConditionalGeneration": replace(_JANUS, placeholder=placeholders.janus),
     "QianfanOCRForConditionalGeneration": replace(_INTERNVL, marker="<image>", unmarked=True),
     "Exaone4_5_ForConditionalGeneration": _QWEN,
+    "VideoLlama3ForConditionalGeneration": Family("VideoLlama3ImageProcessor", 151_655),
     "HyperCLOVAXVisionV2ForConditionalGeneration": _HYPERCLOVAX,
     "HCXVisionV2ForCausalLM": _HYPERCLOVAX,
     "LlavaNextForConditionalGeneration": Family("LlavaNextImageProcessor", 32_000),

@@ -84,6 +84,10 @@ READERS: dict[str, tuple[Reader, dict[str, Any]]] = {
         patch_grids.kanana_patches,
         _SEQUENCE | {"size": {"shortest_edge": 56 * 56, "longest_edge": 14 * 14 * 4 * 1280}},
     ),
+    "VideoLlama3ImageProcessor": (
+        patch_grids.video_llama_3,
+        _SEQUENCE | {"merge_size": 1, "temporal_patch_size": 1, **HALF},
+    ),
     "OpenPanguVL": (patch_grids.openpangu_vl, _SEQUENCE),
     "Glm4vImageProcessor": _GLM,
     "Glm46VImageProcessor": _GLM,

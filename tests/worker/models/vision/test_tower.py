@@ -96,7 +96,9 @@ def grids(model: Any, make: Callable[..., Tensor]) -> Look:
         sizes[-1] = (1, 4, 6)
     wide = 3 * getattr(vision, "temporal_patch_size", 1) * vision.patch_size**2
     images = [make(t * h * w, wide) for t, h, w in sizes]
-    found = model.get_image_features(torch.cat(images), torch.tensor(sizes))
+    alone = model.config.model_type == "video_llama_3"
+    more = {"image_merge_sizes": torch.ones(3, dtype=torch.long)} if alone else {}
+    found = model.get_image_features(torch.cat(images), torch.tensor(sizes), **more)
     parts = list(found.pooler_output)
     if deep := getattr(found, "deepstack_features", None):
         parts = [torch.cat([part, *more], dim=-1) for part, *more in zip(parts, *deep, strict=True)]
@@ -239,6 +241,7 @@ LOOKS: dict[str, Callable[..., Look]] = {
     "hunyuan-vl": patches,
     "paddleocr-vl": patches,
     "glm-4.6v": grids,
+    "video-llama-3": grids,
     "exaone-4.5": grids,
     "hyperclovax-v2": grids,
     "glm-ocr": grids,

@@ -61,6 +61,17 @@ def hunyuan_patches(files: Files, fields: dict[str, Any]) -> Processor:
     return msgspec.structs.replace(processor, framed=True)
 
 
+def video_llama_3(files: Files, fields: dict[str, Any]) -> Processor:
+    """VideoLLaMA 3, whose encoder takes each patch of an image by itself. Raises `ModelError`
+    otherwise."""
+    if fields["merge_size"] != 1:
+        raise ModelError(
+            f"its image processor merges patches (merge_size {fields['merge_size']}), which Baton "
+            "does for no image of this architecture"
+        )
+    return patch_sequence(files, fields)
+
+
 def openpangu_vl(files: Files, fields: dict[str, Any]) -> Processor:
     """openPangu-VL, whose encoder gets each image in all frames of a patch."""
     frames = files.vision.get("temporal_patch_size", 2)

@@ -1,15 +1,17 @@
-"""Keye-VL (arXiv:2507.01949), Keye-VL 1.5 (arXiv:2509.01563) and PaddleOCR-VL (arXiv:2510.14528):
-SigLIP for images of any size."""
+"""Keye-VL (arXiv:2507.01949), Keye-VL 1.5 (arXiv:2509.01563), PaddleOCR-VL (arXiv:2510.14528) and
+VideoLLaMA 3 (arXiv:2501.13106): SigLIP for images of any size."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 from baton_worker.models.families.clip import siglip_vision
 from baton_worker.models.families.common import Config, architecture
 from baton_worker.models.families.llama import ernie, qwen3
 from baton_worker.models.families.qwen_vision import RENAMES
-from baton_worker.models.families.vision_common import image_token, with_tower
+from baton_worker.models.families.vision_common import RENAMES as _PARTS
+from baton_worker.models.families.vision_common import image_token, text_model, with_tower
 from baton_worker.models.families.vision_language import language_model
 from baton_worker.spec import (
     Attention,
@@ -59,6 +61,30 @@ def paddleocr_vl(c: Config) -> Decoder:
     return with_tower(decoder, tower, _PADDLE, _UNUSED)
 
 
+@architecture("VideoLlama3ForConditionalGeneration")
+def video_llama_3(c: Config) -> Decoder:
+    """Each patch of an image becomes a vector, and rows and columns are its only positions."""
+    decoder, stack = text_model(c, "qwen2"), _turned(siglip_vision(c, "vision_model"), _theta(c))
+    stack = replace(stack, patches=replace(stack.patches, positions="none"))
+    hidden = decoder.hidden
+    steps = (
+        Dense("projector.readout.0", stack.hidden, hidden, activation="gelu"),
+        Dense("projector.readout.2", hidden, hidden),
+    )
+    tower = VisionTower(
+        stack=stack, projector=steps, image_token=image_token(c, 151_655), hidden=hidden
+    )
+    return with_tower(decoder, tower, (*_PARTS, (r"^model\.projector\.", "projector.")))
+
+
+def _theta(c: Config) -> float:
+    parameters = getattr(c.vision_config, "rope_parameters", None) or SimpleNamespace()
+    kind = getattr(parameters, "rope_type", "axial")
+    if kind != "axial":
+        raise AttributeError(f"rope_type {kind} in vision_config, as there is axial alone")
+    return float(getattr(parameters, "rope_theta", 10_000.0))
+
+
 def _half_split_ernie(c: Config) -> Decoder:
     decoder = ernie(c)
     layers = tuple((_half_split(mixer), ffn) for mixer, ffn in decoder.layers)
@@ -94,11 +120,15 @@ def _tower(c: Config, hidden: int, *, merged_first: bool, token: int) -> VisionT
 
 def _stack(c: Config) -> Vision:
     """SigLIP with resized positions, beside which rows and columns turn queries and keys."""
-    stack = siglip_vision(c, _TOWER, _DEFAULTS)
+    stack = _turned(siglip_vision(c, _TOWER, _DEFAULTS), 10_000.0)
+    return replace(stack, patches=replace(stack.patches, positions="bilinear"))
+
+
+def _turned(stack: Vision, theta: float) -> Vision:
+    """Rows and columns turn queries and keys."""
     attention, ffn = stack.layers[0]
     assert isinstance(attention, Attention)
     dim = attention.head_dim
-    rope = Rope(dim, 10_000.0, 0, "axial", sections=Sections((dim // 4, dim // 4)))
+    rope = Rope(dim, theta, 0, "axial", sections=Sections((dim // 4, dim // 4)))
     layer = replace(attention, rope=rope), ffn
-    patches = replace(stack.patches, positions="bilinear")
-    return replace(stack, layers=(layer,) * len(stack.layers), patches=patches)
+    return replace(stack, layers=(layer,) * len(stack.layers))
