@@ -422,6 +422,17 @@ def factor_norms(tensors: Tensors, c: Config) -> Tensors:
     return left
 
 
+def plamo2(tensors: Tensors, c: Config) -> Tensors:
+    """Bare vectors have the names of modules."""
+    bare = (("_norm_weight", "_norm.weight"), ("q_weight", "q.weight"), ("k_weight", "k.weight"))
+    left = Tensors()
+    for name, t in factor_norms(state_spaces(tensors, c), c).items():
+        for end, new in (*bare, ("dt_bias", "dt_proj.bias")):
+            name = name.removesuffix(end) + new if name.endswith(end) else name
+        left[name] = t
+    return left
+
+
 def without_activations(tensors: Tensors, c: Config) -> Tensors:
     return {name: t for name, t in tensors.items() if ".act_fn." not in name}
 
@@ -439,7 +450,10 @@ granite_experts = split_rows(
 STEPS: dict[str, tuple[Step, ...]] = {
     "apertus": (without_activations,),
     "phimoe": (stacked,),
+    "plamo2": (plamo2,),
     "plamo3": (factor_norms,),
+    "granite_swa": (permuted,),
+    "mimo2": (stacked, corrections),
     "bailingmoe2": (stacked, corrections),
     "laguna": (stacked, corrections),
     "mellum": (stacked,),
@@ -514,6 +528,11 @@ OWN_NAMES = {
     "shared_mlp.up": "ffn_up_shexp",
     "shared_mlp.output_linear": "ffn_down_shexp",
     "block_sparse_moe.router.layer": "ffn_gate_inp",
+    "block_sparse_moe.router.weight": "ffn_gate_inp",
+    "block_sparse_moe.experts.down_proj": "ffn_down_exps",
+    "shared_mlp.input_linear": "ffn_up_shexp",
+    "self_attn.sinks": "attn_sinks",
+    "self_attn.attention_sink_bias": "attn_sinks",
     "router.scale": "ffn_gate_inp",
     "router.per_expert_scale": "ffn_down_exps",
 }

@@ -428,7 +428,76 @@ COMMAND = {
     "attention.sliding_window": 9,
     "attention.sliding_window_pattern": [False, False, True, True, True, False],
 }
+GRANITE_SWA = {
+    "attention.scale": 0.2,
+    "attention.sliding_window": 9,
+    "attention.layer_norm_rms_epsilon": 1e-5,
+}
 MORE = [
+    Case(
+        "granite_swa",
+        "GraniteSWAForCausalLM",
+        GRANITE_SWA
+        | {
+            "attention.sliding_window_pattern": [True, False, True],
+            "attention.rope_pattern": [True, False, True],
+        },
+        {"layer_rope_theta": [10_000.0, 0, 10_000.0], "mlp_bias": False},
+    ),
+    Case(
+        "granite_swa",
+        "GraniteMoeSWAForCausalLM",
+        GRANITE_SWA
+        | {
+            "attention.layer_norm_rms_epsilon": 1e-6,
+            "attention.sliding_window_pattern": [False, True, True, True, False],
+            "expert_count": 8,
+            "expert_shared_feed_forward_length": 28,
+            "embedding_scale": 3.0,
+            "residual_scale": 0.4,
+            "logit_scale": 1.6,
+        },
+        {"layer_rope_theta": None},
+    ),
+    Case(
+        "mimo2",
+        "MiMoV2FlashForCausalLM",
+        MOE
+        | {
+            "block_count": 4,
+            "nextn_predict_layers": 1,
+            "leading_dense_block_count": 1,
+            "expert_gating_func": 2,
+            "expert_group_count": 4,
+            "expert_group_used_count": 2,
+            "expert_weights_scale": 1.7,
+            "attention.head_count_kv": [2, 4, 2, 4],
+            "attention.value_length": 16,
+            "attention.value_scale": 0.7,
+            "attention.sliding_window": 9,
+            "attention.sliding_window_pattern": [0, 1, 0, 1],
+            "attention.layer_norm_rms_epsilon": 1e-5,
+            "rope.dimension_count": 8,
+            "rope.freq_base": 50_000.0,
+            "rope.freq_base_swa": 10_000.0,
+        },
+        {"attention_value_scale": 0.7},
+    ),
+    Case(
+        "plamo2",
+        "Plamo2ForCausalLM",
+        {
+            "attention.head_count": [0, 4, 0, 4],
+            "attention.head_count_kv": [0, 2, 0, 2],
+            "attention.key_length": 12,
+            "ssm.conv_kernel": 4,
+            "ssm.inner_size": 72,
+            "ssm.state_size": 10,
+            "ssm.time_step_rank": 6,
+            "ssm.group_count": 0,
+        },
+        {"attention_window_size": 256},
+    ),
     Case("qwen2vl", "Qwen2ForCausalLM", {}, {"use_sliding_window": False}),
     Case("qwen3vl", "Qwen3ForCausalLM", {"attention.layer_norm_rms_epsilon": 1e-6}),
     Case("qwen3vlmoe", "Qwen3MoeForCausalLM", MOE, SPARSE),
@@ -724,7 +793,10 @@ def checkpoint(folder: Path, case: Case) -> Any:
         make = {"baichuan": checkpoints.baichuan_13b, "deepseek": mixtures.deepseek}[case.arch]
         return make(folder, case.architecture, **case.changes)
     if case.architecture in checkpoints.MAKERS:
-        return checkpoints.MAKERS[case.architecture](folder)
+        oracle = checkpoints.MAKERS[case.architecture](folder)
+        if case.changes:  # of fields that files do not have
+            vars(oracle.config).update(case.changes)
+        return oracle
     return checkpoints.asked(tiny_models.save_checkpoint(folder, case.architecture, **case.changes))
 
 
@@ -929,7 +1001,7 @@ def refusal(path: Path) -> str:
             {"attention.head_count_kv": [2, 1, 2]},
             "GGUF files of qwen3",
         ),
-        ("mimo2", "Qwen2ForCausalLM", {}, "'mimo2' leaves out"),
+        ("mimo2", "Qwen2ForCausalLM", {}, "of mimo2 leaves out"),
         ("dots1", "Dots1ForCausalLM", ROUTED | {"expert_gating_func": 1}, "gating function 1"),
         (
             "deci",

@@ -23,7 +23,12 @@ from baton_worker.checkpoint.gguf.metadata import (
     layer_norm,
     partial,
 )
-from baton_worker.checkpoint.gguf.moe_families import MIXTURES, granite, latent
+from baton_worker.checkpoint.gguf.moe_families import (
+    MIXTURES,
+    granite,
+    granite_windows,
+    latent,
+)
 from baton_worker.spec import Dense
 
 _GEMMA2_27B, _GEMMA3_27B = 46, 62
@@ -377,6 +382,9 @@ FAMILIES: dict[str, Family] = {
     "qwen3": Family("Qwen3ForCausalLM"),
     "arcee": Family("ArceeForCausalLM", permuted=True),
     "granite": Family("GraniteForCausalLM", granite, permuted=True),
+    "granite_swa": Family(
+        "GraniteSWAForCausalLM", granite_windows, permuted=True, names_of="granitehybrid"
+    ),
     "olmo": Family("OlmoForCausalLM", _olmo, permuted=True),
     "olmo2": Family("Olmo2ForCausalLM", _olmo2),
     "seed_oss": Family("SeedOssForCausalLM"),
@@ -436,7 +444,6 @@ REFUSED: dict[str, str] = {
         "is an encoder of images or sounds (mmproj) without a language model: serve the GGUF file "
         "of the language model, with this file beside it"
     ),
-    "mimo2": "leaves out what values are multiplied by: use the safetensors checkpoint",
     "nomic-bert-moe": "is served from the safetensors checkpoint only",
 }
 """Architectures that are served, but not from GGUF, and why."""

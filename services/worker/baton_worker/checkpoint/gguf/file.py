@@ -47,7 +47,10 @@ _RECURRENT = _CONVS | {"ssm_a", "ssm_d", "ssm_dt", "ssm_norm"}
 """Tensors of recurrent layers of which files hold only floats, except for the matrix `ssm_dt`."""
 
 
-_BARE_NORMS = (".ffn_norm", ".post_attention_norm", ".post_ffw_norm")
+_BARE_NORMS = (
+    *(".ffn_norm", ".post_attention_norm", ".post_ffw_norm"),
+    *(".ssm_dt_norm", ".ssm_b_norm", ".ssm_c_norm"),
+)
 _VECTORS = {"exp_probs_b"}
 """Vectors that some files hold as matrices of one row."""
 
@@ -357,8 +360,8 @@ class GgufFile:
 
 
 def _whole(stored: str) -> str:
-    """The name of a tensor; norms of Falcon-H1's feed-forwards, and those behind the halves of
-    PLaMo 3, lack the suffix."""
+    """The name of a tensor; norms of Falcon-H1's feed-forwards, and those behind the halves and
+    within the state spaces of PLaMo 2 and 3, lack the suffix."""
     return f"{stored}.weight" if stored.endswith(_BARE_NORMS) else stored
 
 

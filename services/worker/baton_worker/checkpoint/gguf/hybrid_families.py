@@ -156,6 +156,19 @@ def _mamba2(file: Metadata) -> Fields:
     }
 
 
+def _plamo2(file: Metadata) -> Fields:
+    """All norms are stored as factors. Files give no window, and llama.cpp has none."""
+    kinds = _kinds(file, "ssm_a", "mamba")
+    return kinds | {
+        "norm_offset": 0.0,
+        "full_attention_idx": list(range(len(kinds["layer_types"]))),
+        "hidden_size_per_head": file.own("attention.key_length"),
+        "mamba_num_heads": file.own("ssm.time_step_rank"),
+        "mamba_d_state": file.own("ssm.state_size"),
+        "mamba_d_conv": file.own("ssm.conv_kernel"),
+    }
+
+
 _NEMOTRON_PARTS = {"M": "ssm_a", "*": "attn_q.weight", "E": "ffn_gate_inp.weight"}
 """A tensor of each kind of layer; the others are dense feed-forwards."""
 
@@ -204,6 +217,7 @@ HYBRIDS: dict[str, Family] = {
         "GraniteMoeHybridForCausalLM", _granite_hybrid, permuted=True, per_layer=True
     ),
     "falcon-h1": Family("FalconH1ForCausalLM", _falcon_h1),
+    "plamo2": Family("Plamo2ForCausalLM", _plamo2, per_layer=True),
     "mamba2": Family("Mamba2ForCausalLM", _mamba2),
     "nemotron_h": Family("NemotronHForCausalLM", _nemotron_h, per_layer=True),
     "nemotron_h_moe": Family("NemotronHForCausalLM", _nemotron_h_moe, per_layer=True),

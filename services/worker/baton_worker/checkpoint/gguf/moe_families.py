@@ -85,6 +85,50 @@ def _granite_moe(file: Metadata) -> Fields:
     return experts(file, normed=True) | granite(file) | shared
 
 
+def granite_windows(file: Metadata) -> Fields:
+    """Granite with windows, dense or with experts, whose gates and up-projections are one tensor
+    each. A list says which layers have a rope; without one all have."""
+    turns, base = file.own("attention.rope_pattern", None), file.own("rope.freq_base", 10_000.0)
+    fields = granite(file) | {
+        "layer_types": layer_kinds(file),
+        "layer_rope_theta": turns and [base if turned else 0.0 for turned in turns],
+    }
+    if not file.own("expert_count", 0):
+        return fields
+    shared = file.rows("ffn_up_shexp") // 2
+    mixed = {"architectures": ["GraniteMoeSWAForCausalLM"], "shared_intermediate_size": shared}
+    return experts(file, normed=True) | fields | mixed
+
+
+def _mimo2(file: Metadata) -> Fields:
+    """Older files leave out what values are multiplied by. Layers with a window have KV heads and
+    a rope of their own."""
+    if (scale := file.own("attention.value_scale", None)) is None:
+        raise ModelError(
+            "This GGUF file of mimo2 leaves out what values are multiplied by: convert the model "
+            "again with a new llama.cpp, or use the safetensors checkpoint."
+        )
+    count = file.own("block_count") - file.own("nextn_predict_layers", 0)
+    slides = [int(one) for one in file.own("attention.sliding_window_pattern")[:count]]
+    kv_heads, full = each(file.own("attention.head_count_kv"), count), file.rope().rope_theta
+    return {
+        **corrected(file),
+        **partial(file),
+        "rope_parameters": None,
+        "rope_theta": full,
+        "swa_rope_theta": file.own("rope.freq_base_swa", full),
+        "hybrid_layer_pattern": slides,
+        "num_key_value_heads": kv_heads[slides.index(0)],
+        "swa_num_key_value_heads": kv_heads[slides.index(1)],
+        "v_head_dim": file.own("attention.value_length"),
+        "attention_value_scale": scale,
+        "layernorm_epsilon": file.own("attention.layer_norm_rms_epsilon"),
+        "moe_layer_freq": [
+            int(file.has(f"blk.{layer}.ffn_gate_inp.weight")) for layer in range(count)
+        ],
+    }
+
+
 def _dbrx(file: Metadata) -> Fields:
     base = file.own("rope.freq_base", 10_000.0)
     return {
@@ -417,6 +461,7 @@ MIXTURES: dict[str, Family] = {
     "olmoe": Family("OlmoeForCausalLM", _plain),
     "granitemoe": Family("GraniteMoeSharedForCausalLM", _granite_moe, permuted=True),
     "dbrx": Family("DbrxForCausalLM", _dbrx),
+    "mimo2": Family("MiMoV2FlashForCausalLM", _mimo2, per_layer=True),
     "deepseek": Family("DeepseekForCausalLM", _deepseek, permuted=True),
     "deepseek2": Family("DeepseekV2ForCausalLM", _deepseek2),  # and version 3, GLM-4.7-Flash
     "mistral4": Family("Mistral4ForCausalLM", _mistral4),

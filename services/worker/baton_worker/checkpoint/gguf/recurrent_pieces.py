@@ -5,7 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from baton_worker.spec import DeltaNet, Mamba, Mixer, ShortConv, StateSpace
+from baton_worker.spec import (
+    DeltaNet,
+    Mamba,
+    Mixer,
+    SelectiveStateSpace,
+    ShortConv,
+    StateSpace,
+)
 
 
 class Place(NamedTuple):
@@ -45,6 +52,8 @@ def recurrent_pieces(mixer: Mixer | None, at: Place, of: _Name) -> list[Piece]:
     if isinstance(mixer, ShortConv):
         roles = ("conv_before", "conv_after", "conv_input")
         return _joined(_alike("shortconv.in_proj", mixer.channels, *roles), at, of)
+    if isinstance(mixer, SelectiveStateSpace):
+        return _vectors("ssm", at, of) or _joined(_SELECTIVE, at, of)
     if isinstance(mixer, StateSpace):
         alone = {"ssm_norm": {"ssm_norm": None}, "ssm_out": {"ssm_output": None}}
         return _vectors("ssm", at, of) or _joined(alone, at, of)
@@ -77,6 +86,19 @@ _SHARED = {
 """Roles of a delta net without rows per value head."""
 
 
+_SELECTIVE: _Rows = {
+    part: {role: None}
+    for part, role in {
+        "ssm_conv1d": "ssm_conv_x",
+        "ssm_x": "ssm_select",
+        "ssm_dt": "ssm_step",
+        "ssm_out": "ssm_output",
+        "ssm_dt_norm": "ssm_step_norm",
+        "ssm_b_norm": "ssm_write_norm",
+        "ssm_c_norm": "ssm_read_norm",
+    }.items()
+}
+"""Parts of a state space that selects from its convolved inputs."""
 _LOW_RANK = {
     "ssm_conv1d_q": "delta_query_conv",
     "ssm_conv1d_k": "delta_key_conv",

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from baton_worker.checkpoint.gguf.recurrent_pieces import Piece, Place, recurrent_pieces
-from baton_worker.spec import Attention, Decoder, Glu
+from baton_worker.spec import Attention, Decoder, Glu, Moe
 from baton_worker.spec.names import DEFAULT, Names, placed
 
 ROLES = {
@@ -80,11 +80,11 @@ ROLES = {
 }
 """GGUF part name to role. Norm names may refer to another place in the block; then the names of the
 `gguf` package are used."""
-_JOINED = {
-    "attn_q": ("query", "attention_gate"),
-    "ssm_ba": ("delta_strength", "delta_decay"),
-    "ssm_in": ("ssm_gate", "ssm_x", "ssm_b", "ssm_c", "ssm_dt"),
-    "ssm_conv1d": ("ssm_conv_x", "ssm_conv_b", "ssm_conv_c"),
+_JOINED: dict[str, list[tuple[str, ...]]] = {
+    "attn_q": [("query", "attention_gate")],
+    "ssm_ba": [("delta_strength", "delta_decay")],
+    "ssm_in": [("ssm_gate", "ssm_x", "ssm_b", "ssm_c", "ssm_dt"), ("ssm_gate", "ssm_x")],
+    "ssm_conv1d": [("ssm_conv_x", "ssm_conv_b", "ssm_conv_c")],
 }
 """Parts that hold the rows of several roles as a Hugging Face tensor does."""
 _EXPERTS = {
@@ -162,13 +162,18 @@ class Roles:
         """Contents of a tensor: parts of one name, or several names in sequence."""
         at = self._within(place(stored))
         mixer, ffn = (None, None) if at.layer is None else self._spec.layers[at.layer]
-        if at.layer is not None and (source := self._sources.get(_JOINED.get(at.part, ()))):
+        joined = (self._sources.get(parts) for parts in _JOINED.get(at.part, ()))
+        if at.layer is not None and (source := next(filter(None, joined), None)):
             return [Piece(f"{placed(source, at.layer)}.{at.suffix}")]
         if isinstance(mixer, Attention) and at.part in ("attn_qkv", "attn_q", "attn_k"):
             query, key, value = self._attention(mixer, at)
             return {"attn_q": [query], "attn_k": [key]}.get(at.part, [query, key, value])
         if at.part == "ffn_up" and isinstance(ffn, Glu) and shape[0] == 2 * ffn.intermediate:
             return [Piece(self.of(role, at), ffn.intermediate, None) for role in ("gate", "up")]
+        shared = ffn.shared if isinstance(ffn, Moe) and at.part == "ffn_up_shexp" else None
+        if shared is not None and shape[0] == 2 * shared.intermediate:
+            roles = ("shared_gate", "shared_up")
+            return [Piece(self.of(role, at), shared.intermediate) for role in roles]
         if pieces := recurrent_pieces(mixer, at, self.of):
             return pieces
         return [Piece(self.name(stored))]

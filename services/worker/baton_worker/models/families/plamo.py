@@ -60,8 +60,11 @@ _UNBOUNDED = 10 * 1024 * 1024
 
 
 def is_mamba(c: Config, layer: int) -> bool:
-    """Whether a layer has a state space: all but every `mamba_step`-th, or but the last one."""
-    step = getattr(c, "mamba_step", 2)
+    """Whether a layer has a state space: by default all but every `mamba_step`-th, or but the last
+    one."""
+    step, kinds = getattr(c, "mamba_step", 2), getattr(c, "layer_types", None)
+    if kinds:
+        return bool(kinds[layer] == "mamba")
     if not getattr(c, "mamba_enabled", True):
         return False
     if c.num_hidden_layers <= step // 2:
@@ -93,18 +96,18 @@ def plamo_mixers(c: Config) -> list[Mixer]:
 
 @architecture("Plamo2ForCausalLM")
 def plamo2(c: Config) -> Decoder:
-    """Norms around each half (arXiv:2509.04897)."""
+    """Norms around each half (arXiv:2509.04897); GGUF files have one offset for all of them."""
     most = max(_UNBOUNDED, getattr(c, "max_position_embeddings", 0))
     c = SimpleNamespace(**vars(c) | {"max_position_embeddings": most})
-    heads = getattr(c, "mamba_num_heads", 64)
+    heads, own = getattr(c, "mamba_num_heads", 64), getattr(c, "norm_offset", None)
     return decoder(
         c,
         plamo_mixers(c),
         glu(c, activation="silu"),
         tied=True,
-        norm=rms(c, offset=1.0),
+        norm=rms(c, offset=1.0 if own is None else own),
         style="sandwich",
-        post_offsets=_POST_OFFSETS,
+        post_offsets=_POST_OFFSETS if own is None else (own, own),
         names=NAMES,
         fused=(
             Fused(f"{LAYER}.mixer.qkv_proj", ("query", "key", "value")),
