@@ -137,7 +137,7 @@ def _norms(norm: Norm) -> Iterator[str]:
 def _positions(spec: Decoder, mixers: list[Attention]) -> Iterator[str]:
     ropes = {mixer.rope for mixer in mixers}
     if spec.embedding.positions is not None:
-        yield "learned positions"
+        yield "computed positions" if spec.embedding.positions.waves else "learned positions"
     elif mixers and mixers[0].scores.slopes is not None:
         yield "ALiBi"
     elif None in ropes:

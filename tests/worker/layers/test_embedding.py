@@ -51,6 +51,15 @@ def test_adds_learned_positions_from_an_offset_on(context: BuildContext) -> None
     torch.testing.assert_close(run(embedding), expected)
 
 
+def test_adds_sines_then_cosines_of_positions_that_are_not_learned(context: BuildContext) -> None:
+    settings = spec.Embedding(positions=spec.Positions(10, offset=2, waves=True))
+    embedding, weights = made(settings, context)
+    angles = (POSITIONS + 2)[:, None] * torch.tensor([1.0, 1e-4])
+    expected = weights["embedding.weight"][TOKENS] + torch.cat((angles.sin(), angles.cos()), 1)
+    assert weights.keys() == {"embedding.weight"}
+    torch.testing.assert_close(run(embedding), expected)
+
+
 def test_projects_a_narrow_table_before_positions_and_norm(context: BuildContext) -> None:
     settings = spec.Embedding(
         positions=spec.Positions(10), norm=spec.Norm(1e-5, kind="layer", bias=True), width=3

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator
 
 import torch
@@ -69,8 +70,24 @@ class Table(Layer):
         return look_up(self.weight, numbers)
 
 
+class Waves(nn.Module):
+    """A table of sines and cosines, see `spec.Positions`: rows by position."""
+
+    def __init__(self, rows: int, width: int, context: BuildContext) -> None:
+        super().__init__()
+        half = width // 2
+        rates = (torch.arange(half).float() * (-math.log(10_000.0) / (half - 1))).exp()
+        angles = torch.arange(rows).float()[:, None] * rates
+        table = torch.cat((angles.sin(), angles.cos()), 1)
+        self.table = table.to(context.device, context.dtype)
+
+    def forward(self, numbers: Tensor) -> Tensor:
+        """int64 [T] to [T, width]."""
+        return look_up(self.table, numbers)
+
+
 class Embedding(nn.Module):
-    """Token embedding plus learned position embedding, if any: see `spec.Embedding`."""
+    """Token embedding plus position embedding, if any: see `spec.Embedding`."""
 
     def __init__(
         self, settings: spec.Embedding, vocab: int, hidden: int, context: BuildContext
@@ -80,12 +97,18 @@ class Embedding(nn.Module):
         # Checkpoints were trained with the scale in the precision of the model.
         self._scale = torch.tensor(settings.scale, dtype=context.dtype).item()
         self.tokens = Table(vocab, width, "embedding", context, settings.extra)
-        self.project = self.positions = self.norm = None
+        self.project = self.norm = None
+        self.positions: Table | Waves | None = None
         if width != hidden:
             self.project = Linear(width, {"project_in": hidden}, context)
         if settings.positions is not None:
-            self._offset = settings.positions.offset
-            self.positions = Table(settings.positions.size, hidden, "positions", context)
+            size, self._offset = settings.positions.size, settings.positions.offset
+            computed = settings.positions.waves
+            self.positions = (
+                Waves(size, hidden, context)
+                if computed
+                else Table(size, hidden, "positions", context)
+            )
         if settings.norm is not None:
             self.norm = norm(settings.norm, hidden, "embedding_norm", context)
 

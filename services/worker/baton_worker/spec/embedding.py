@@ -9,10 +9,15 @@ from baton_worker.spec.norm import Norm
 
 @dataclass(frozen=True, slots=True)
 class Positions:
-    """Learned positions, added to the token vectors: row position + `offset` of `size` rows."""
+    """Learned positions, added to the token vectors: row position + `offset` of `size` rows.
+
+    With `waves` the rows are not learned: their first half is the sines of the position over
+    wavelengths from 2 pi to 10,000 times that, their second half the cosines (Vaswani et al. 2017,
+    arXiv:1706.03762, with the halves one after the other)."""
 
     size: int
     offset: int = 0
+    waves: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,7 @@ import pytest
 import transformers
 
 from baton.errors import ModelError
-from baton_worker.spec import Positions
+from baton_worker.spec import Embedding, Positions
 
 
 def test_gpt2_spells_its_sizes_in_its_own_way(spec_of: Any) -> None:
@@ -146,3 +146,13 @@ def test_biogpt_multiplies_embeddings_unless_told_otherwise(spec_of: Any) -> Non
     spec = spec_of("BioGptForCausalLM")
     assert spec.embedding.scale == 8.0 and spec.embedding.positions == Positions(514, offset=2)
     assert spec_of("BioGptForCausalLM", scale_embedding=False).embedding.scale == 1.0
+
+
+def test_positions_of_xglm_are_computed_and_none_may_be_blank(spec_of: Any) -> None:
+    fields = {"d_model": 64, "ffn_dim": 96, "num_layers": 2, "attention_heads": 4}
+    spec = spec_of("XGLMForCausalLM", **fields)
+    assert spec.embedding == Embedding(8.0, Positions(514, offset=2, waves=True))
+    assert (spec.layers[0][1].intermediate, spec.head.tied) == (96, True)
+    for refused in ({"pad_token_id": 5}, {"add_cross_attention": True}):
+        with pytest.raises(ModelError, match=next(iter(refused))):
+            spec_of("XGLMForCausalLM", **fields, **refused)

@@ -292,6 +292,39 @@ def biogpt(c: Config) -> Decoder:
     )
 
 
+@architecture("XGLMForCausalLM")
+def xglm(c: Config) -> Decoder:
+    """XGLM (arXiv:2112.10668): OPT's body with scaled embeddings and computed positions."""
+    if getattr(c, "add_cross_attention", False):
+        raise ModelError("add_cross_attention is not served: XGLM has no encoder to attend to.")
+    if getattr(c, "pad_token_id", 1) not in (None, 0, 1):
+        raise ModelError(f"pad_token_id {c.pad_token_id} blanks out a position: set it to 1.")
+    sizes = {"hidden_size": "d_model", "intermediate_size": "ffn_dim"}
+    counts = {"num_hidden_layers": "num_layers", "num_attention_heads": "attention_heads"}
+    c = spelled(c, **sizes, **counts, hidden_act="activation_function")
+    names = named(
+        LAYER,
+        norm="model.layer_norm",
+        mixer_norm="self_attn_layer_norm",
+        output="self_attn.out_proj",
+        ffn_norm="final_layer_norm",
+        up="fc1",
+        down="fc2",
+    )
+    scale = c.hidden_size**0.5 if getattr(c, "scale_embedding", True) else 1.0
+    places = Positions(c.max_position_embeddings + 2, offset=2, waves=True)
+    return decoder(
+        c,
+        gqa(c, rope=None, bias=True, output_bias=True, num_kv_heads=c.num_attention_heads),
+        mlp(c),
+        tied=True,
+        norm=layer_norm(1e-5),
+        embedding=Embedding(scale=scale, positions=places),
+        names=names,
+        unused=("model.embed_positions.",),
+    )
+
+
 BLOOM = named(
     H,
     embedding="transformer.word_embeddings",
