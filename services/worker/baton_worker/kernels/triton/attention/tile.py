@@ -312,6 +312,40 @@ def _farthest(
 
 
 @triton.jit
+def _positions(
+    token,
+    is_query,
+    first_query,
+    first_token,
+    context,
+    depths,
+    ancestors,
+    last_keys,
+    QUERIES: tl.constexpr,
+    TREE: tl.constexpr,
+    SPANS: tl.constexpr,
+):
+    """Position of each query, the last key that it may see and the mask of its ancestors; the
+    earliest position in the tile, and the end of the keys that any of its queries may see."""
+    position = context + token
+    # A token of a tree may be as near to the context as the first of them, whatever its own place.
+    earliest = context
+    newest = context + first_token + QUERIES
+    # A mask that a launch does not have is not read.
+    ancestor_bits = position
+    if TREE:
+        position = context + tl.load(depths + first_query + token, mask=is_query, other=0)
+        ancestor_bits = tl.load(ancestors + first_query + token, mask=is_query, other=0)
+    else:
+        earliest += first_token
+    last = position
+    if SPANS:
+        last = tl.load(last_keys + first_query + token, mask=is_query, other=0)
+        newest = tl.maximum(newest, tl.max(last, 0) + 1)
+    return position, last, ancestor_bits, earliest, newest
+
+
+@triton.jit
 def _row_partitions(
     context,
     length,
@@ -452,7 +486,6 @@ def attend(
     split_place = tl.load(split_starts + row)
     split = split_place >= 0
     context = length - num_new
-    earliest = context
     span, nearest, first_partition, partitions = _row_partitions(
         context, length, split, window, chunk, WINDOWED, CHUNKED, SPAN, MOST
     )
@@ -465,21 +498,10 @@ def attend(
         partition_stride = tl.where(split, partition_stride, 1)
 
     token, head, is_query = _members(head_deal, first_token, num_new, ROWS, QUERIES, SHARED, GROUP)
-    position = context + token
-    # Of the tokens of the tile, the first may be at this position, the last in this place. A token
-    # of a tree may be as near to the context as the first of them, whatever its own place.
-    newest = earliest + first_token + QUERIES
-    # A mask that a launch does not have is not read.
-    ancestor_bits = position
-    if TREE:
-        position = earliest + tl.load(depths + first_query + token, mask=is_query, other=0)
-        ancestor_bits = tl.load(ancestors + first_query + token, mask=is_query, other=0)
-    else:
-        earliest += first_token
-    last = position
-    if SPANS:
-        last = tl.load(last_keys + first_query + token, mask=is_query, other=0)
-        newest = tl.maximum(newest, tl.max(last, 0) + 1)
+    position, last, ancestor_bits, earliest, newest = _positions(
+        *(token, is_query, first_query, first_token, context, depths, ancestors, last_keys),
+        *(QUERIES, TREE, SPANS),
+    )
     query_offset = (first_query + token).to(tl.int64) * query_stride + head * HEAD_DIM
     q, q_rest = _queries(query, query_offset, is_query, KEY_DIM, HEAD_DIM, DIM, REST)
     farthest = _farthest(position, window, chunk, ROWS, WINDOWED, CHUNKED)
