@@ -57,6 +57,14 @@ def test_older_files_swap_the_names_of_feed_forwards(
     assert {name: tensor.shape for name, tensor in older.tensors()} == shapes
 
 
+def test_sounds_and_the_pooling_of_siglip_stay_unread(folder: Path, tmp_path: Path) -> None:
+    file = opened(folder, tmp_path)
+    read = [name for name, _ in file.tensors()]
+    for stored in ("a.blk.0.ln1.weight", "v.head.ffn_up.weight"):
+        file._stored[stored] = next(iter(file._stored.values()))
+    assert [name for name, _ in file.tensors()] == read
+
+
 def test_a_tensor_of_another_family_is_refused(folder: Path, tmp_path: Path) -> None:
     file = opened(folder, tmp_path)
     file._stored["v.blk.0.attn_sinks.weight"] = next(iter(file._stored.values()))
