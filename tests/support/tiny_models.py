@@ -249,6 +249,15 @@ UNLISTED: dict[str, dict[str, Any]] = {
 # Relatives of architectures above; tests of several each compare them as those are compared.
 RELATIVES: dict[str, dict[str, Any]] = {
     "BioGptForCausalLM": {"num_key_value_heads": None},
+    "GPTNeoXJapaneseForCausalLM": {
+        "num_key_value_heads": None,
+        "intermediate_multiple_size": 2,
+        "rope_parameters": {
+            "rope_type": "default",
+            "rope_theta": 500.0,
+            "partial_rotary_factor": 0.5,
+        },
+    },
     "XGLMForCausalLM": {"num_key_value_heads": None, "ffn_dim": 80},
     "ApertusForCausalLM": {"rope_parameters": LLAMA3_ROPE, "attention_bias": True},
     "Apertus1p5TextForCausalLM": {"rope_parameters": LLAMA3_ROPE, "hidden_act": "relu2"},

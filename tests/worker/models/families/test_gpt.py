@@ -156,3 +156,10 @@ def test_positions_of_xglm_are_computed_and_none_may_be_blank(spec_of: Any) -> N
     for refused in ({"pad_token_id": 5}, {"add_cross_attention": True}):
         with pytest.raises(ModelError, match=next(iter(refused))):
             spec_of("XGLMForCausalLM", **fields, **refused)
+
+
+def test_the_one_bias_of_gpt_neox_japanese_is_in_its_last_layer(spec_of: Any) -> None:
+    spec = spec_of("GPTNeoXJapaneseForCausalLM", num_hidden_layers=3, rotary_pct=0.5)
+    assert [mixer.projections.output_bias for mixer, _ in spec.layers] == [False, False, True]
+    assert spec.layers[0][1].intermediate == 4 * spec.hidden and not spec.layers[0][1].bias
+    assert spec.layers[0][0].rope.dim == spec.layers[0][0].head_dim // 2 and spec.head.tied

@@ -187,6 +187,17 @@ def _gelu(c: Config, size: int | None, activation: str = "gelu_new") -> Mlp:
     return Mlp(size or 4 * c.hidden_size, getattr(c, "activation_function", activation), bias=True)
 
 
+NEOX = {
+    "mixer_norm": "input_layernorm",
+    "output": "attention.dense",
+    "ffn_norm": "post_attention_layernorm",
+    "up": "mlp.dense_h_to_4h",
+    "down": "mlp.dense_4h_to_h",
+    "head": "embed_out",
+}
+"""Names under the stem of a GPT-NeoX."""
+
+
 @architecture("GPTNeoXForCausalLM")
 def gpt_neox(c: Config) -> Decoder:
     """GPT-NeoX-20B (arXiv:2204.06745): mixer and ffn in parallel, each with its own norm. As in
@@ -199,12 +210,7 @@ def gpt_neox(c: Config) -> Decoder:
         stem,
         embedding="gpt_neox.embed_in",
         norm="gpt_neox.final_layer_norm",
-        head="embed_out",
-        mixer_norm="input_layernorm",
-        output="attention.dense",
-        ffn_norm="post_attention_layernorm",
-        up="mlp.dense_h_to_4h",
-        down="mlp.dense_4h_to_h",
+        **NEOX,
     )
     heads = gqa(
         c,
@@ -289,6 +295,28 @@ def biogpt(c: Config) -> Decoder:
             scale=scale, positions=Positions(c.max_position_embeddings + 2, offset=2)
         ),
         names=names,
+    )
+
+
+@architecture("GPTNeoXJapaneseForCausalLM")
+def gpt_neox_japanese(c: Config) -> Decoder:
+    """GPT NeoX Japanese: halves in turn, and one bias, behind the attention of the last layer."""
+    body = "gpt_neox_japanese"
+    stem = body + ".layers.{layer}"
+    names = named(stem, embedding=f"{body}.embed_in", norm=f"{body}.final_layer_norm", **NEOX)
+    width = int(c.hidden_size * getattr(c, "intermediate_multiple_size", 4))
+    turned, base = getattr(c, "rotary_pct", 1.0), getattr(c, "rotary_emb_base", 10_000.0)
+    heads = gqa(c, partial=turned, base=base, num_kv_heads=c.num_attention_heads)
+    last = replace(heads, projections=replace(heads.projections, output_bias=True))
+    return decoder(
+        c,
+        [heads] * (c.num_hidden_layers - 1) + [last],
+        Mlp(width, getattr(c, "hidden_act", "gelu")),
+        tied=True,
+        norm=layer_norm(getattr(c, "layer_norm_eps", 1e-5)),
+        names=names,
+        fused=(Fused(f"{stem}.attention.query_key_value", QKV, groups=c.num_attention_heads),),
+        renames=((r"\.attention\.dense_bias$", ".attention.dense.bias"),),
     )
 
 
