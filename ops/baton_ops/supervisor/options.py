@@ -317,19 +317,20 @@ def _unforkable(config: Serve) -> str | None:
 
 def inactivity_limits(config: Serve) -> dict[str, InactivityLimits]:
     """Inactivity limit of each process."""
-    longest = InactivityLimits(
-        config.stopped_process_seconds or math.inf, config.hung_process_seconds or math.inf
-    )
+    usual = _limits(config.stopped_process_seconds, config.hung_process_seconds)
     names = [name for s, count in counts(config).items() for name in copies.names(s, count)]
-    return dict.fromkeys(names, longest) | dict.fromkeys(workers(config), worker_limits(config))
+    return dict.fromkeys(names, usual) | dict.fromkeys(workers(config), worker_limits(config))
 
 
 def worker_limits(config: Serve) -> InactivityLimits:
     """Inactivity limit of a worker. It is longer than that of other processes: other workers take
     over its streams, loading its weights takes long, and so may a step."""
-    return InactivityLimits(
-        config.stopped_worker_seconds or math.inf, config.hung_worker_seconds or math.inf
-    )
+    return _limits(config.stopped_worker_seconds, config.hung_worker_seconds)
+
+
+def _limits(stopped: float, hung: float) -> InactivityLimits:
+    """Limits of settings, in seconds, of which 0 disables one."""
+    return InactivityLimits(stopped or math.inf, hung or math.inf)
 
 
 def workers(config: Serve) -> dict[str, str]:

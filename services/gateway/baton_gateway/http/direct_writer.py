@@ -48,5 +48,5 @@ class DirectWriter:
     def cut(self) -> None:
         """Close the connection at once, leaving the body incomplete. What the client has not read
         is dropped: closing the transport would wait for it."""
-        self._cycle.disconnected = True  # Nobody is owed the rest.
+        self._cycle.disconnected = True  # Nothing more is sent.
         self._cycle.transport.abort()

@@ -30,7 +30,7 @@ void choose(int64_t which, const void* x, int64_t count, void* y) {
     });
 }
 
-// xIELU: the curvatures above and below zero, the slope there, and what is at most a negative value.
+// xIELU: curvatures above and below zero, the slope there, the largest input of the exponential.
 struct Xielu {
     float above, below, slope, floor;
 

@@ -1,1 +1,1 @@
-"""Feed-forwards of their own kind."""
+"""Feed-forward layers with an activation of their own: sparse (Gemma 3n), learned (xIELU)."""

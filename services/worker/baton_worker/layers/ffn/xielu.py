@@ -23,7 +23,7 @@ PARAMETERS: dict[str, tuple[int, ...]] = {
     "xielu_floor": (),
 }
 """The roles of the parameters and their shapes: the curvatures on both sides of 0 before their
-softplus, the slope at 0, and what negative values are at most, near 0."""
+softplus, the slope at 0, and the largest input of the exponential, near 0."""
 _expm1 = in_lanes(torch.expm1)
 
 

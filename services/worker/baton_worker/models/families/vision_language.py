@@ -184,7 +184,7 @@ def exaone4_5(c: Config) -> Decoder:
 
 @architecture("HyperCLOVAXVisionV2ForConditionalGeneration", "HCXVisionV2ForCausalLM")
 def hyperclovax_vision_v2(c: Config) -> Decoder:
-    """HyperCLOVA X SEED Think with eyes: Qwen2.5-VL's encoder and one more projection, beside a
+    """HyperCLOVA X SEED Think with images: Qwen2.5-VL's encoder and one more projection, beside a
     language model that counts tokens alone."""
     c = with_defaults(c, image_token_id=128_060, video_token_id=128_061)
     decoder = text_model(c, "hyperclovax", tied=True)
