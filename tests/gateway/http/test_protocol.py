@@ -28,7 +28,7 @@ class Impatient(HttpProtocol):
     head_seconds = 0.4
     body_seconds = 0.4
     body_bytes = 4
-    unread_seconds = 0.4
+    unread_seconds = 1.5
     linger_seconds = 0.5
     max_connections = 40
 
@@ -302,10 +302,12 @@ def test_t09_a_client_that_reads_nothing_is_cut_off(site: Site) -> None:
 def test_t09_a_client_that_reads_slowly_gets_all(site: Site) -> None:
     with site.connect() as client:
         client.sendall(b"GET /large HTTP/1.1\r\nHost: test\r\nConnection: close\r\n\r\n")
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 64 * 1024)
         received = 0
-        for _ in range(8):
-            received += len(client.recv(LARGE // 16, socket.MSG_WAITALL))
-            time.sleep(0.2)
+        for _ in range(12):
+            received += len(client.recv(LARGE // 512, socket.MSG_WAITALL))
+            time.sleep(0.25)
+        client.setsockopt(socket.SOL_SOCKET, socket.SO_RCVBUF, 1024 * 1024)
         received += len(read_all(client))
     assert received > LARGE
 

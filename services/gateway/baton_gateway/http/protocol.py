@@ -10,7 +10,10 @@ bytes.
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import re
+import termios
+from array import array
 from collections.abc import Callable
 from enum import Enum, auto
 from functools import partial
@@ -35,6 +38,9 @@ _HOST = re.compile(rb"[A-Za-z0-9._~!$&'()*+,;=%:\[\]-]+")
 """RFC 3986 host and port: no slash, question mark or at-sign, which confuse URL parsers."""
 _SMALL = 64
 """Size in bytes below which a body chunk counts as small."""
+
+_READER_CHECKS = 4
+"""A stall of this process passes for one of these checks, not for a client that reads nothing."""
 
 log = logger(__name__)
 
@@ -76,6 +82,7 @@ class HttpProtocol(HttpToolsProtocol):
         self._reading: asyncio.TimerHandle | None = None
         """Ends the connection while the client does not read."""
         self._unread_bytes = 0
+        self._quiet_checks = 0
         self._running: RequestResponseCycle | None = None
         self._ended = False
         self._early = False
@@ -138,15 +145,30 @@ class HttpProtocol(HttpToolsProtocol):
         super().resume_writing()
 
     def _watch_reader(self) -> None:
-        self._unread_bytes = self.transport.get_write_buffer_size()
-        self._reading = self.loop.call_later(self.unread_seconds, self._check_reader)
+        self._unread_bytes = self._count_unread()
+        self._quiet_checks = 0
+        self._check_reader_later()
+
+    def _check_reader_later(self) -> None:
+        seconds = self.unread_seconds / _READER_CHECKS
+        self._reading = self.loop.call_later(seconds, self._check_reader)
 
     def _check_reader(self) -> None:
         """Cut the connection if nothing was read; it would stay, closed or not, with its data."""
-        if self.transport.get_write_buffer_size() < self._unread_bytes:
+        if self._count_unread() < self._unread_bytes:
             return self._watch_reader()
+        self._quiet_checks += 1
+        if self._quiet_checks < _READER_CHECKS:
+            return self._check_reader_later()
         log.warning("a client read nothing for %g s and was cut off", self.unread_seconds)
         self.transport.abort()
+
+    def _count_unread(self) -> int:
+        """Number of bytes that the client has not acknowledged. The kernel takes megabytes at a
+        time, so the transport's own buffer says nothing of a slow client for minutes."""
+        unsent = array("i", [0])
+        fcntl.ioctl(self.transport.get_extra_info("socket").fileno(), termios.TIOCOUTQ, unsent)
+        return self.transport.get_write_buffer_size() + unsent[0]
 
     def _stop_watching(self) -> None:
         if self._reading is not None:
