@@ -2,6 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import contextmanager
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
 
 class BatonError(Exception):
     """Base class of all errors reported to users and operators.
@@ -71,6 +77,15 @@ class SettingsError(BatonError):
     """A flag or variable is unknown or has a bad value. Exits with code 2."""
 
     code = "bad_settings"
+
+
+@contextmanager
+def as_value_error() -> Iterator[None]:
+    """Turn a `SettingsError` into the `ValueError` that pydantic expects of a validator."""
+    try:
+        yield
+    except SettingsError as error:
+        raise ValueError(error.message) from error
 
 
 class ModelError(BatonError):

@@ -12,7 +12,7 @@ from typing import Any
 from pydantic import GetCoreSchemaHandler
 from pydantic_core import CoreSchema, core_schema
 
-from baton.errors import SettingsError
+from baton.errors import SettingsError, as_value_error
 
 
 class Registry:
@@ -62,9 +62,7 @@ class Registry:
         self, source: Any, handler: GetCoreSchemaHandler
     ) -> CoreSchema:
         def validate(value: str) -> str:
-            try:
+            with as_value_error():
                 return self.check(value)
-            except SettingsError as error:
-                raise ValueError(error.message) from error
 
         return core_schema.no_info_after_validator_function(validate, handler(source))

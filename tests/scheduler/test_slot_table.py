@@ -7,7 +7,7 @@ from baton.protocol.token_columns import pack
 from baton_scheduler.block_table import BlockTable
 from baton_scheduler.queueing.queue import fcfs
 from baton_scheduler.sequence import Sequence, sequence
-from baton_scheduler.slot_table import SlotTable
+from baton_scheduler.slot_table import SlotTable, StartPages
 
 
 def arrive(number: int, length: int = 3, max_tokens: int = 4) -> Sequence:
@@ -16,7 +16,7 @@ def arrive(number: int, length: int = 3, max_tokens: int = 4) -> Sequence:
 
 
 def add(batch: SlotTable, one: Sequence) -> int:
-    slot = batch.add(one, 0, [BlockTable(0, [0])], page_size=8, max_model_len=6)
+    slot = batch.add(one, 0, StartPages([BlockTable(0, [0])], page_size=8), max_model_len=6)
     one.place("w", slot)
     return slot
 

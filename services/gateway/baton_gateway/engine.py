@@ -59,7 +59,7 @@ from baton_gateway.generation.request import (
     PreparedRequest,
 )
 from baton_gateway.generation.sequence import Sequence
-from baton_gateway.generation.sequence_builder import build_sequences
+from baton_gateway.generation.sequence_builder import SequenceBuilder
 from baton_gateway.generation.thinking import check_budget
 from baton_gateway.generation.tool_call_grammar import check_calls, with_call_grammar
 from baton_gateway.http.disconnect import cancel_tasks
@@ -266,25 +266,12 @@ class Engine:
         request, encoded, facts = await self.prepare(request)
         request.sinks.timeline.enter("admission")
         _check_deadline(request, arrival_time)
-        return build_sequences(request, encoded, facts, stream, arrival_time, self._handle)
+        builder = SequenceBuilder(request, facts, stream, arrival_time, self._handle)
+        return builder.build(encoded)
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Check and encode a request, without running it. Raises `BatonError` for invalid ones."""
-        # A resumed stream waits as long as an uninterrupted one would.
-        timeout = (
-            self.config.request_timeout_seconds
-            if request.resumed
-            else self.config.service_wait_seconds
-        )
-        self.status.check()
-        request = with_media_adapter(request, self._media_adapters, self.models.catalogue)
-        await self.adapters.resolve(request.model)
-        facts = check_task(request, await self.models.with_worker(request.model, timeout))
-        check_adapter(request, facts)
-        check_ids(request, facts)
-        check_beams(request, facts)
-        check_calls(request, facts)
-        check_budget(request, facts)
+        request, facts = await self._with_model(request)
         await self._try_grammar(request)
         request.sinks.timeline.enter("encode")
         encoded = await self._encode(request, facts)
@@ -297,6 +284,22 @@ class Engine:
         check_allowed_ids(request, facts)
         request = await self._encoder.prediction(request, facts)
         return PreparedRequest(request, encoded, facts)
+
+    async def _with_model(self, request: GenerationRequest) -> tuple[GenerationRequest, ModelInfo]:
+        """Find the model of a request, and check what needs no encoded prompt."""
+        self.status.check()
+        request = with_media_adapter(request, self._media_adapters, self.models.catalogue)
+        await self.adapters.resolve(request.model)
+        config = self.config
+        # A resumed stream waits as long as an uninterrupted one would.
+        timeout = config.request_timeout_seconds if request.resumed else config.service_wait_seconds
+        facts = check_task(request, await self.models.with_worker(request.model, timeout))
+        check_adapter(request, facts)
+        check_ids(request, facts)
+        check_beams(request, facts)
+        check_calls(request, facts)
+        check_budget(request, facts)
+        return request, facts
 
     async def _encode(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
         """Encode every prompt. Counts towards the deadline."""

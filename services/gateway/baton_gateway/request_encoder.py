@@ -80,12 +80,20 @@ class RequestEncoder:
         if request.limits.truncate_prompt_tokens is None:
             check_text(request, prompt, facts)
         items: tuple[PreparedMedia, ...] = ()
-        if (
-            isinstance(prompt, ChatPrompt | PairPrompt) and prompt.media
-        ):  # Check first: the model may take no media.
+        if isinstance(prompt, ChatPrompt | PairPrompt) and prompt.media:
             check_uncut(request)
-            check_media(prompt.media, facts)
+            check_media(prompt.media, facts)  # Before they are fetched: it may take none.
             items = await self._prepared(prompt.media, request, facts, media)
+        return await self._text_with_media(request, prompt, facts, items)
+
+    async def _text_with_media(
+        self,
+        request: GenerationRequest,
+        prompt: ChatPrompt | TextPrompt | PairPrompt,
+        facts: ModelInfo,
+        items: tuple[PreparedMedia, ...],
+    ) -> EncodedPrompt:
+        """Encode a text, cut it as the request says, and expand the placeholders of its media."""
         encoded = await self._text(request, prompt, facts)
         ids = truncated(request, encoded.ids, facts)
         if isinstance(prompt, ChatPrompt) and prompt.keep:

@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import heapq
 from collections import Counter
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -30,6 +31,18 @@ Ints = NDArray[np.int64]
 
 def _column(size: int) -> Ints:
     return np.zeros(size, np.int64)
+
+
+class StartPages(NamedTuple):
+    """The pages that a sequence starts with."""
+
+    tables: Tables
+    """For all known tokens, or the first of them."""
+    page_size: int
+    num_cached: int = 0
+    """Tokens whose KV the pages hold, or receive as the sequence enters."""
+    num_hashed: int = 0
+    """Blocks that are already hashed; their pages are shared."""
 
 
 class SlotTable:
@@ -137,31 +150,28 @@ class SlotTable:
         self,
         sequence: Sequence,
         gateway: int,
-        tables: Tables,
-        page_size: int,
+        pages: StartPages,
         max_model_len: int,
-        hit: int = 0,
-        num_hashed: int = 0,
         drafts: int = 0,
     ) -> int:
         """Put a sequence into the lowest free slot and return the slot.
 
-        The caller has found a free slot and taken pages for all known tokens, or the first of them.
-        The pages hold the KV of the cached tokens, or receive it as the sequence enters; the blocks
-        that are already hashed are shared. `drafts` is the most draft tokens of a row per step.
+        The caller has found a free slot and taken the pages. `drafts` is the most draft tokens of a
+        row per step.
         """
         slot = heapq.heappop(self._free)
         self._last_lease += 1
         self.lease_id[slot] = self._last_lease
         self.sequences[slot] = sequence
-        self._set_pages(slot, tables, page_size, num_hashed)
-        self._set_progress(slot, sequence, max_model_len, hit)
+        self._set_pages(slot, pages)
+        self._set_progress(slot, sequence, max_model_len, pages.num_cached)
         self._set_drafts(slot, sequence, drafts)
         self._set_owner(slot, sequence, gateway)
         self._set_reports(slot, sequence)
         return slot
 
-    def _set_pages(self, slot: int, tables: Tables, page_size: int, num_hashed: int) -> None:
+    def _set_pages(self, slot: int, start: StartPages) -> None:
+        tables, page_size, _, num_hashed = start
         self.pages[slot] = [table.pages for table in tables]
         self.dropped[:, slot] = [table.first for table in tables]
         self.capacity[slot] = min(table.end for table in tables) * page_size
@@ -330,24 +340,23 @@ class SlotTable:
             self.max_computed,
             self.capacity,
             self.generated,
-        )
-        incoming = [
-            number for pairs in self.pending_swap_in.values() for pair in pairs for number in pair
-        ]
-        sources = [*self.sources, *(page for pages in self.sources.values() for page in pages)]
-        dropping = [number for row in sorted(self.unsent_drops) for number in row]
-        lists = np.array(
-            [*self.pending_release, -1, *sources, -1, *incoming, -1, *dropping], np.int64
-        )
-        more = (
             self.num_hashed_blocks,
             self.num_confirmed,
             self.unreported_cached_tokens,
             self.sent,
             self.dropped,
-            lists,
+            self._pending(),
         )
-        return b"".join(column.tobytes() for column in (*columns, *more))
+        return b"".join(column.tobytes() for column in columns)
+
+    def _pending(self) -> Ints:
+        """What later plans still have to do: releases, copies, swaps and drops, with -1 between."""
+        swaps = [
+            number for pairs in self.pending_swap_in.values() for pair in pairs for number in pair
+        ]
+        sources = [*self.sources, *(page for pages in self.sources.values() for page in pages)]
+        drops = [number for row in sorted(self.unsent_drops) for number in row]
+        return np.array([*self.pending_release, -1, *sources, -1, *swaps, -1, *drops], np.int64)
 
     def check(self) -> None:
         """Assert the invariants above."""

@@ -9,7 +9,7 @@ from baton_scheduler.block_table import BlockTable
 from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.kv.page_pool import PagePool
 from baton_scheduler.sequence import Sequence
-from baton_scheduler.slot_table import SlotTable
+from baton_scheduler.slot_table import SlotTable, StartPages
 
 
 def made(
@@ -23,7 +23,8 @@ def made(
 def hold(keys: KVManager, one: Sequence, blocks: int) -> int:
     """Give a sequence pages for so many blocks in every group."""
     own = keys.take([blocks] * len(keys.groups))
-    slot = keys.batch.add(one, 1, [BlockTable(0, pages) for pages in own], 4, 100)
+    start = StartPages([BlockTable(0, pages) for pages in own], 4)
+    slot = keys.batch.add(one, 1, start, 100)
     one.place("w", slot)
     return slot
 

@@ -154,18 +154,8 @@ async def _keyed(
             code="unsupported_value",
         )
     durable = is_durable(request, body, route)
-
     owner = keyed_owner(request, durable=durable)
-
-    async def begin() -> DurableStream:
-        return (await _recorded(request, route, work, head, owner))[0]
-
-    streams: DurableStreams = request.app.state.streams
-    try:
-        stream, replayed = await streams.once(head.id, owner, continuation(request), begin)
-    except StreamExists:
-        raise reused() from None  # with or without X-Stream-Durable
-    check_same(request, stream.record.body)
+    stream, replayed = await _run_of_key(request, route, work, head, owner)
     writer = await route.writer(request.app.state.engine, body, head_of(stream.record))
     started = started_of(stream.record)
     if not body.stream:
@@ -177,6 +167,26 @@ async def _keyed(
     events = stream.payloads(writer.transcript(), started, ReplayCursor())
     response = event_stream(request, events, frames, done=not route.named_events)
     return mark(response, replayed=replayed)
+
+
+async def _run_of_key(
+    request: Request, route: StreamRoute[B], work: GenerationRequest, head: Head, owner: str
+) -> tuple[DurableStream, bool]:
+    """The run of the client's key, begun now if there is none, and whether there was one.
+
+    Raises `InvalidRequest` if the key was used for another request, or for another kind of stream.
+    """
+
+    async def begin() -> DurableStream:
+        return (await _recorded(request, route, work, head, owner))[0]
+
+    streams: DurableStreams = request.app.state.streams
+    try:
+        stream, replayed = await streams.once(head.id, owner, continuation(request), begin)
+    except StreamExists:
+        raise reused() from None  # with or without X-Stream-Durable
+    check_same(request, stream.record.body)
+    return stream, replayed
 
 
 async def _collect(stream: DurableStream, choices: list[Choice]) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from baton.errors import SettingsError
+from baton.errors import as_value_error
 from baton.registry import Registry
 
 ARGUMENTS = Registry(
@@ -19,8 +19,6 @@ def names(setting: str) -> tuple[str, ...]:
 
 def check_setting(setting: str) -> str:
     """Validate a comma-separated setting. Raises `ValueError` for unknown names."""
-    try:
+    with as_value_error():
         names(setting)
-    except SettingsError as error:
-        raise ValueError(error.message) from error
     return setting

@@ -61,49 +61,39 @@ class Metrics:
 
     def __init__(self) -> None:
         self.registry = CollectorRegistry(auto_describe=False)
-        self.requests = Counter(
-            "baton_requests",
-            "HTTP requests by route and status.",
-            ("route", "status"),
-            registry=self.registry,
-        )
-        self.running = Gauge(
-            "baton_gateway_requests", "Generations in flight here.", registry=self.registry
-        )
+        self._init_requests()
+        self._init_tokens()
+        self._init_times()
+        self.realtime = RealtimeMetrics(self.registry)
+
+    def _init_requests(self) -> None:
+        text = "HTTP requests by route and status."
+        self.requests = self._count("requests", text, "route", "status")
+        text = "Choices that ended, by their finish reason."
+        self.success = self._count("request_success", text, "finished_reason")
+        self.aborted = self._count("requests_aborted", "Generations that ended before their end.")
+        text = "Generations in flight here."
+        self.running = Gauge("baton_gateway_requests", text, registry=self.registry)
+
+    def _init_tokens(self) -> None:
         self.prompt = self._count("prompt_tokens", "Prompt tokens accepted.")
         self.generated = FastCounter("baton_generation_tokens", "Tokens delivered.", self.registry)
-        self.aborted = self._count("requests_aborted", "Generations that ended before their end.")
-        self.first_token = self._spread(
-            "time_to_first_token_seconds", "Request to first token.", _SECONDS
-        )
-        self.interval = FastHistogram(
-            "baton_inter_token_latency_seconds",
-            "Token to token of one choice.",
-            _INTERVALS,
-            self.registry,
-        )
-        self.latency = self._spread(
-            "e2e_request_latency_seconds", "Request to last token.", _SECONDS
-        )
-        self.prompt_length = self._spread(
-            "request_prompt_tokens", "Prompt length in tokens.", _LENGTHS
-        )
-        self.length = self._spread(
-            "request_generation_tokens", "Tokens generated for a request.", _LENGTHS
-        )
+        text = "Prompt length in tokens."
+        self.prompt_length = self._spread("request_prompt_tokens", text, _LENGTHS)
+        text = "Tokens generated for a request."
+        self.length = self._spread("request_generation_tokens", text, _LENGTHS)
 
-        self.success = Counter(
-            "baton_request_success",
-            "Choices that ended, by their finish reason.",
-            ("finished_reason",),
-            registry=self.registry,
-        )
+    def _init_times(self) -> None:
+        text = "Request to first token."
+        self.first_token = self._spread("time_to_first_token_seconds", text, _SECONDS)
+        text, name = "Token to token of one choice.", "baton_inter_token_latency_seconds"
+        self.interval = FastHistogram(name, text, _INTERVALS, self.registry)
+        text = "Request to last token."
+        self.latency = self._spread("e2e_request_latency_seconds", text, _SECONDS)
         self.phases = {
             phase: self._spread(f"request_{phase}_time_seconds", text, _SECONDS)
             for phase, text in _PHASES.items()
         }
-
-        self.realtime = RealtimeMetrics(self.registry)
 
     def observe_phases(self, times: PhaseTimes) -> None:
         """Record the phases of a choice, as reported by its scheduler."""
@@ -111,8 +101,8 @@ class Metrics:
         self.phases["prefill"].observe(times.prefill)
         self.phases["decode"].observe(times.decode)
 
-    def _count(self, name: str, text: str) -> Counter:
-        return Counter(f"baton_{name}", text, registry=self.registry)
+    def _count(self, name: str, text: str, *labels: str) -> Counter:
+        return Counter(f"baton_{name}", text, labels, registry=self.registry)
 
     def _spread(self, name: str, text: str, buckets: tuple[float, ...]) -> Histogram:
         return Histogram(f"baton_{name}", text, buckets=buckets, registry=self.registry)
@@ -205,21 +195,7 @@ class SystemCollector(Collector):
         stats = self._stats()
         if stats is None:
             return
-        yield GaugeMetricFamily("baton_num_requests_waiting", "Sequences that wait.", stats.waiting)
-        yield GaugeMetricFamily(
-            "baton_queue_waiting_tokens", "Prompt tokens that wait.", stats.waiting_tokens
-        )
-        yield GaugeMetricFamily("baton_num_requests_running", "Sequences that run.", stats.running)
-        yield GaugeMetricFamily(
-            "baton_tokens_per_second", "Tokens sampled per second.", stats.tokens_per_second
-        )
-        yield CounterMetricFamily("baton_tokens", "Tokens sampled.", stats.tokens)
-        for name, text in (
-            ("queries", "Prompt tokens that were looked up in the prefix cache."),
-            ("hits", "Prompt tokens that were found there."),
-        ):
-            total = getattr(stats, f"prefix_{name}")
-            yield CounterMetricFamily(f"baton_prefix_cache_{name}", text, total)
+        yield from _queue(stats)
         for name, text in _TOTALS:
             total = getattr(stats, name.removeprefix("num_"))
             yield CounterMetricFamily(f"baton_{name}", text, total)
@@ -228,6 +204,21 @@ class SystemCollector(Collector):
         yield from _workers(stats)
         yield from _pressure(stats)
         yield from _scale(stats)
+
+
+def _queue(stats: Stats) -> Iterator[Metric]:
+    """What waits and runs, and what of it the prefix cache had."""
+    yield GaugeMetricFamily("baton_num_requests_waiting", "Sequences that wait.", stats.waiting)
+    text = "Prompt tokens that wait."
+    yield GaugeMetricFamily("baton_queue_waiting_tokens", text, stats.waiting_tokens)
+    yield GaugeMetricFamily("baton_num_requests_running", "Sequences that run.", stats.running)
+    text = "Tokens sampled per second."
+    yield GaugeMetricFamily("baton_tokens_per_second", text, stats.tokens_per_second)
+    yield CounterMetricFamily("baton_tokens", "Tokens sampled.", stats.tokens)
+    text = "Prompt tokens that were looked up in the prefix cache."
+    yield CounterMetricFamily("baton_prefix_cache_queries", text, stats.prefix_queries)
+    text = "Prompt tokens that were found there."
+    yield CounterMetricFamily("baton_prefix_cache_hits", text, stats.prefix_hits)
 
 
 def _drafts(stats: Stats) -> Iterator[Metric]:

@@ -206,23 +206,20 @@ class Handoffs:
         number = self._count
         pinned = source.transfer_pages.pin(number, slot, end)
         tables = target.transfer_pages.prepare(number, sequence, end)
-        self._moves[number] = Handoff(
-            number,
-            sequence,
-            source.name,
-            source.epoch,
-            target.name,
-            target.epoch,
-            start,
-            end,
-            tables,
-            part is None,
-        )
-        token = _token(number, source, target)
-        grant = Grant(source.epoch, number, token, column(pinned), end)
-        address = source.info.kv_address
-        pull = Pull(target.epoch, number, address, token, start, end, column(tables), source.epoch)
-        return [WorkerMessage(source.name, grant), WorkerMessage(target.name, pull)]
+        workers = source.name, source.epoch, target.name, target.epoch
+        move = Handoff(number, sequence, *workers, start, end, tables, last=part is None)
+        self._moves[number] = move
+        return _opening(move, source, target, pinned)
+
+
+def _opening(move: Handoff, source: Worker, target: Worker, pinned: Tables) -> list[Decision]:
+    """The grant for the source's pinned pages, and the order to pull them."""
+    number, start, end = move.id, move.start, move.end
+    token, address = _token(number, source, target), source.info.kv_address
+    grant = Grant(source.epoch, number, token, column(pinned), end)
+    pages = column(move.tables)
+    pull = Pull(target.epoch, number, address, token, start, end, pages, source.epoch)
+    return [WorkerMessage(source.name, grant), WorkerMessage(target.name, pull)]
 
 
 def _has_all(source: Worker, slot: int, target: Worker, end: int) -> bool:

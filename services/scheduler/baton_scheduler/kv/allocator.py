@@ -14,6 +14,7 @@ from baton_scheduler.block_hashes import group_key
 from baton_scheduler.block_table import BlockTable, Tables, flat
 from baton_scheduler.kv.kv_manager import KVManager
 from baton_scheduler.sequence import Sequence
+from baton_scheduler.slot_table import StartPages
 
 
 class Allocator:
@@ -40,10 +41,7 @@ class Allocator:
         blocks = hosted[0].end if hosted else num_cached
         tables = kv.since(cached, blocks * size)
         self._pool.share(flat(tables))
-        total = kv.num_blocks(sequence.num_tokens)
-        lacking = [
-            kv.end(sequence, group, blocks, total) - table.end for group, table in enumerate(tables)
-        ]
+        lacking = self._lacking(sequence, tables, blocks)
         sources, more = self._fork(sequence, blocks, sum(lacking))
         self._pool.share(sources)
         new = kv.take(lacking)
@@ -51,17 +49,20 @@ class Allocator:
         hit = blocks * size + more
         if sequence.cached is None:
             sequence.cached = min(hit, sequence.num_prompt)
-        slot = self._batch.add(
-            sequence, gateway, tables, size, max_model_len, hit, num_cached, self._drafts
-        )
+        pages = StartPages(tables, size, hit, num_cached)
+        slot = self._batch.add(sequence, gateway, pages, max_model_len, self._drafts)
         if more:
             self._batch.sources[slot] = sources
         if hosted:
-            pairs = (zip(t.pages, mine, strict=False) for t, mine in zip(hosted, new, strict=True))
-            self._batch.pending_swap_in[slot] = [
-                pair for group_pairs in pairs for pair in group_pairs
-            ]
+            self._batch.pending_swap_in[slot] = _swap_pairs(hosted, new)
         return slot, hit
+
+    def _lacking(self, sequence: Sequence, tables: Tables, block: int) -> list[int]:
+        """Per group: pages to add to its table, for the blocks from `block` to the last known."""
+        kv, total = self._kv, self._kv.num_blocks(sequence.num_tokens)
+        return [
+            kv.end(sequence, group, block, total) - table.end for group, table in enumerate(tables)
+        ]
 
     def _hosted(self, sequence: Sequence, first: int) -> Tables:
         """Host pages, pinned, that extend the sequence's first blocks; empty if there are none, or
@@ -127,3 +128,9 @@ class Allocator:
         incoming = self._batch.pending_swap_in.pop(slot, [])
         if self._pool.host is not None:
             self._pool.host.unpin(page for page, _ in incoming)
+
+
+def _swap_pairs(hosted: Tables, new: list[list[int]]) -> list[tuple[int, int]]:
+    """(host page, own page): the first of the new pages of each group receive its host pages."""
+    groups = zip(hosted, new, strict=True)
+    return [pair for table, mine in groups for pair in zip(table.pages, mine, strict=False)]

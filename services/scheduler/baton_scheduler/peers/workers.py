@@ -16,6 +16,7 @@ from baton.protocol import (
     Hello,
     HelloRequest,
     MediaEncoded,
+    Message,
     ProcessDied,
     Pulled,
     Result,
@@ -152,7 +153,12 @@ class WorkerPeers:
         elif (name := self._name_of(peer)) is None:
             self._server.dropped += 1
             self._server.send(peer, HelloRequest(self._peer_table.me.incarnation))
-        elif isinstance(message, Result):
+        else:
+            self._apply(name, message)
+
+    def _apply(self, name: str, message: Message) -> None:
+        """A message of a worker that is registered."""
+        if isinstance(message, Result):
             self._hooks.apply(Settled(name, message))
         elif isinstance(message, Pulled):
             self._hooks.apply(Transferred(name, message))

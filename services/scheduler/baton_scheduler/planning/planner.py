@@ -126,12 +126,23 @@ def _fresh(batch: SlotTable, rows: ScheduledRows) -> list[int]:
 def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> Ints:
     """Number of steps that each row runs in: one, or as many as its limit and the free pages
     allow."""
-    batch, slots = worker.batch, rows.slots
+    slots = rows.slots
     one: Ints = np.ones(len(slots), np.int64)
     if rows.waiting or not len(slots) or not rows.decode:
         return one
     if fills_pipeline(worker):
         return one  # Other rows run between two steps of these.
+    turns, needed = _affordable(worker, slots, most)
+    if needed is None:
+        return one  # Rows have the page of one step already, which the steps in flight may fill.
+    _grow(worker, slots, needed, pages)
+    return turns
+
+
+def _affordable(worker: Worker, slots: Ints, most: int) -> tuple[Ints, Ints | None]:
+    """Steps of each row, at most `most`, and the pages per group that it needs for them; None if
+    the free pages do not allow two."""
+    batch = worker.batch
     left = batch.max_computed[slots] - batch.num_scheduled[slots]
     drafts = batch.lookahead[slots]
     while most > 1:
@@ -141,18 +152,20 @@ def _repeat(worker: Worker, rows: ScheduledRows, pages: NewPages, most: int) -> 
         beyond = batch.num_scheduled[slots] + np.maximum(turns, ahead) - batch.capacity[slots]
         needed = np.maximum(-(-beyond // worker.info.page_size), 0)
         if needed.sum() * len(worker.groups) <= worker.pool.num_free:
-            break
+            return turns, needed
         most //= 2
-    else:
-        return one  # Rows have the page of one step already, which the steps in flight may fill.
+    return left, None
+
+
+def _grow(worker: Worker, slots: Ints, needed: Ints, pages: NewPages) -> None:
+    """Give each row the pages that it needs; most often one, in a single group."""
     short = np.flatnonzero(needed)
     wanting, counts = slots[short].tolist(), needed[short].tolist()
     if worker.groups.plain and counts.count(1) == len(counts):
         pages.add_each(wanting, worker.kv.grow_each(wanting))
-        return turns
+        return
     for slot, count in zip(wanting, counts, strict=True):
         pages.add(slot, worker.kv.grow(slot, [count] * len(worker.groups)))
-    return turns
 
 
 def _enter(worker: Worker, fresh: list[int], pages: NewPages) -> tuple[NewSequence, ...]:

@@ -60,8 +60,6 @@ def apply_result(
     vectors = pooled_vectors(result, batch.num_slots)
     current = (flight.owners != 0) & (flight.owners == batch.lease_id)
     failed = [slot for slot in result.failed if current[slot]]
-    invalid, unfollowable = slot_set(result.invalid), slot_set(result.unfollowable)
-    innocent = [slot for slot in failed if slot not in invalid | unfollowable]
     for slot in failed:
         current[slot] = False
     drafted, accepted = _count_drafts(batch, result, rows, current)
@@ -76,25 +74,32 @@ def apply_result(
     complete = _is_complete(flight, slots)
     _confirm(worker, flight, slots, current, complete)
     reasons = _reasons(batch, flight, slots, current, result) | dict.fromkeys(vectors, "stop")
-    return StepOutcome(
+    outcome = StepOutcome(
         drafted=drafted,
         accepted=accepted,
         tenants=batch.tenant_number.take(rows.owners),
         tokens=token_messages(batch, result, rows, index, current, reasons, vectors, now),
         ended=[worker.evict(slot) for slot in reasons],
-        failed=_evicted(worker, result, innocent),
-        invalid=_evicted(worker, result, [slot for slot in failed if slot in invalid]),
-        unfollowable=_evicted(worker, result, [s for s in failed if s in unfollowable - invalid]),
-        missing=[
-            *([] if complete else _missing(worker, flight, rows.slots)),
-            *(worker.evict(slot) for slot in without_vector),
-        ],
     )
+    _evict_failed(worker, result, failed, outcome)
+    if not complete:
+        outcome.missing += _missing(worker, flight, rows.slots)
+    outcome.missing += [worker.evict(slot) for slot in without_vector]
+    return outcome
 
 
-def _evicted(worker: Worker, result: Result, failed: list[int]) -> list[tuple[Sequence, str]]:
-    """Evict failed sequences. Returns them with the reason; their pages leave the prefix cache."""
-    return [(worker.evict(slot, broken=True), result.failed[slot]) for slot in failed]
+def _evict_failed(worker: Worker, result: Result, failed: list[int], outcome: StepOutcome) -> None:
+    """Evict failed sequences, by what is at fault; their pages leave the prefix cache."""
+    invalid, unfollowable = slot_set(result.invalid), slot_set(result.unfollowable)
+    innocent = [slot for slot in failed if slot not in invalid | unfollowable]
+    of_media = [slot for slot in failed if slot in invalid]
+    of_grammar = [slot for slot in failed if slot in unfollowable - invalid]
+    for slots, evicted in (
+        (innocent, outcome.failed),
+        (of_media, outcome.invalid),
+        (of_grammar, outcome.unfollowable),
+    ):
+        evicted += [(worker.evict(slot, broken=True), result.failed[slot]) for slot in slots]
 
 
 def _count_drafts(

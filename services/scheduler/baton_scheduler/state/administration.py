@@ -257,21 +257,26 @@ def _settle(state: StateBase, number: int, pending: PendingCommand) -> list[Deci
     if not isinstance(action, LoadAdapter):
         why = next(iter(pending.failed.values()), "")
         return answer(pending.gateway, command, 400 if why else 200, why)
-    digests = set(pending.loaded.values())
-    if pending.failed or len(digests) != 1:
-        undo = [_undo(state, command.model, name, d) for name, d in pending.loaded.items()]
-        why = next(iter(pending.failed.values()), "")
-        if not why and digests:
-            why = "The workers have read different weights from that path."
-        status = 400 if why else 503
-        why = why or "The workers were lost. Try again later."
-        return [
-            *(u for u in undo if u is not None),
-            *answer(pending.gateway, command, status, why),
-        ]
-    digest = digests.pop()
-    state.adapters.add(command.model, AdapterInfo(action.name, digest, action.path))
-    return answer(pending.gateway, command, digest=digest)
+    return _settle_load(state, pending, action)
+
+
+def _settle_load(state: StateBase, pending: PendingCommand, action: LoadAdapter) -> list[Decision]:
+    """List the adapter if all workers have loaded the same weights; else unload it again."""
+    command, digests = pending.command, set(pending.loaded.values())
+    if not pending.failed and len(digests) == 1:
+        digest = digests.pop()
+        state.adapters.add(command.model, AdapterInfo(action.name, digest, action.path))
+        return answer(pending.gateway, command, digest=digest)
+    undo = [_undo(state, command.model, name, d) for name, d in pending.loaded.items()]
+    why = next(iter(pending.failed.values()), "")
+    if not why and digests:
+        why = "The workers have read different weights from that path."
+    status = 400 if why else 503
+    why = why or "The workers were lost. Try again later."
+    return [
+        *(u for u in undo if u is not None),
+        *answer(pending.gateway, command, status, why),
+    ]
 
 
 def _undo(state: StateBase, model: str, name: str, digest: bytes) -> Decision | None:

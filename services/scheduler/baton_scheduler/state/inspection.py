@@ -6,7 +6,9 @@ from collections.abc import Iterator
 from dataclasses import astuple
 from hashlib import blake2b
 
+from baton_scheduler.sequence import Sequence
 from baton_scheduler.state.base import StateBase
+from baton_scheduler.workers.worker import Worker
 
 
 def digest(state: StateBase) -> bytes:
@@ -29,23 +31,30 @@ def _parts(state: StateBase) -> Iterator[bytes]:
     yield state.encodings.layout()
     yield state.placement.layout()
     yield from (search.layout() for search in state.searches)
-    for s in state.live.values():
-        place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
-        towards = (s.decode_target, s.num_pull_tokens, s.mark, s.deaths, s.lone_deaths)
-        media = (s.num_awaited, s.media_worker, s.num_pulls)
-        now = (s.cached, s.deadline, s.prompt_cached, s.waits, s.phase_timer.mark, s.weights)
-        yield repr((*place, *towards, *media, *now)).encode()
+    yield from map(_sequence_part, state.live.values())
     for worker in state.fleet:
-        f = worker.flights
-        ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
-        flights = [(flight.step, flight.sent_at) for flight in f]
-        weights = (worker.target.digest, worker.loaded, worker.switching)
-        identity = (worker.name, worker.epoch, worker.info.role)
-        evicting = sorted(worker.evicting)
-        yield repr((*identity, *weights, evicting, *ends, flights)).encode()
-        yield worker.media_layout()
-        yield worker.batch.layout()
-        yield worker.pool.layout()
+        yield from _worker_parts(worker)
+
+
+def _sequence_part(s: Sequence) -> bytes:
+    place = (s.gateway, s.handle, s.key, len(s.log), s.losses, s.worker, s.slot)
+    towards = (s.decode_target, s.num_pull_tokens, s.mark, s.deaths, s.lone_deaths)
+    media = (s.num_awaited, s.media_worker, s.num_pulls)
+    now = (s.cached, s.deadline, s.prompt_cached, s.waits, s.phase_timer.mark, s.weights)
+    return repr((*place, *towards, *media, *now)).encode()
+
+
+def _worker_parts(worker: Worker) -> Iterator[bytes]:
+    f = worker.flights
+    ends = (f.first_step, f.next_step, f.truncated, f.wasteful)
+    flights = [(flight.step, flight.sent_at) for flight in f]
+    weights = (worker.target.digest, worker.loaded, worker.switching)
+    identity = (worker.name, worker.epoch, worker.info.role)
+    evicting = sorted(worker.evicting)
+    yield repr((*identity, *weights, evicting, *ends, flights)).encode()
+    yield worker.media_layout()
+    yield worker.batch.layout()
+    yield worker.pool.layout()
 
 
 def check(state: StateBase) -> None:

@@ -6,7 +6,7 @@ from typing import Annotated, TypeAlias
 
 from pydantic import AfterValidator
 
-from baton.errors import SettingsError
+from baton.errors import SettingsError, as_value_error
 from baton.registry import Registry
 
 TRANSPORTS = Registry(
@@ -31,10 +31,8 @@ def split(value: str) -> tuple[str, ...]:
 
 
 def _check(value: str) -> str:
-    try:
+    with as_value_error():
         return ",".join(split(value))
-    except SettingsError as error:
-        raise ValueError(error.message) from error
 
 
 Transports: TypeAlias = Annotated[str, AfterValidator(_check)]

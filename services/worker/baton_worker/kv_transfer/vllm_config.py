@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal, TypeAlias
 import msgspec
 from pydantic import AfterValidator
 
-from baton.errors import SettingsError
+from baton.errors import SettingsError, as_value_error
 from baton.protocol import Role
 from baton_worker.kv_transfer.registry import TRANSPORTS
 
@@ -110,12 +110,10 @@ def resolve(config: Config) -> Config:
 
 
 def _check(text: str) -> str:
-    try:
+    with as_value_error():
         if text:
             parse(text)
-        return text
-    except SettingsError as error:
-        raise ValueError(error.message) from error
+    return text
 
 
 Connector: TypeAlias = Annotated[str, AfterValidator(_check)]

@@ -12,7 +12,7 @@ from typing import Annotated, Any, Literal, TypeAlias
 import msgspec
 from pydantic import AfterValidator
 
-from baton.errors import SettingsError
+from baton.errors import SettingsError, as_value_error
 from baton_worker.speculative import DRAFT_WEIGHTS, PROPOSERS
 from baton_worker.speculative.token_tree import TokenTree
 
@@ -139,11 +139,9 @@ def _check_field(name: str) -> None:
 
 
 def _check(text: str) -> str:
-    try:
+    with as_value_error():
         parse(text)
-        return text
-    except SettingsError as error:
-        raise ValueError(error.message) from error
+    return text
 
 
 SpeculativeJson: TypeAlias = Annotated[str, AfterValidator(_check)]

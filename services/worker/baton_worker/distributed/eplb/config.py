@@ -12,7 +12,7 @@ from typing import Annotated, Any, TypeAlias
 import msgspec
 from pydantic import AfterValidator
 
-from baton.errors import SettingsError
+from baton.errors import SettingsError, as_value_error
 
 _FLAG = "--eplb-config"
 _Positive: TypeAlias = Annotated[int, msgspec.Meta(ge=1, le=1_000_000)]
@@ -77,11 +77,9 @@ def _check_values(config: EplbConfig) -> None:
 
 
 def _check(text: str) -> str:
-    try:
+    with as_value_error():
         parse(text)
-        return text
-    except SettingsError as error:
-        raise ValueError(error.message) from error
+    return text
 
 
 EplbJson: TypeAlias = Annotated[str, AfterValidator(_check)]
