@@ -28,6 +28,12 @@ def test_the_bytes_of_a_data_url(head: str) -> None:
     assert fetch(url(bytes(range(100)), head), MOST) == bytes(range(100))
 
 
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+def test_lines_that_are_wrapped(end: bytes) -> None:
+    wrapped = base64.encodebytes(bytes(range(100))).replace(b"\n", end).decode()
+    assert fetch(f"data:image/png;base64,{wrapped}", MOST) == bytes(range(100))
+
+
 @pytest.mark.parametrize(
     ("given", "code"),
     [

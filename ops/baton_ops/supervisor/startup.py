@@ -31,6 +31,8 @@ class Address(NamedTuple):
     port: int
     key: str = ""
     admin_key: str = ""
+    wants_key: bool = False
+    """Whether clients need a key; with --api-key-file alone, none of them is known here."""
 
     def local(self) -> str:
         """Host name or address by which this machine reaches it."""
@@ -66,7 +68,8 @@ def listening(explicit: dict[str, str]) -> Address:
                 f"Cannot listen on {host} port {text}: {error}. Choose another --host or --port; "
                 "--port 0 takes any free port."
             ) from error
-        return Address(host, int(probe.getsockname()[1]), key, admin_key)
+        wants_key = bool(key or env.get("BATON_GATEWAY_API_KEY_FILE"))
+        return Address(host, int(probe.getsockname()[1]), key, admin_key, wants_key)
 
 
 def operator_key(explicit: dict[str, str]) -> dict[str, str]:
@@ -178,7 +181,7 @@ def example(config: Serve, address: Address, task: str = "generate") -> str:
     """An example request, for pasting into a shell."""
     path, fields = _EXAMPLES[task]
     body = json.dumps({"model": served_name(config), **fields})
-    key = " -H 'Authorization: Bearer YOUR_KEY'" if address.key else ""
+    key = " -H 'Authorization: Bearer YOUR_KEY'" if address.wants_key else ""
     head = f"curl {address.url()}{path} -H 'Content-Type: application/json'{key}"
     return f"{head} \\\n  -d '{body}'"
 

@@ -60,6 +60,8 @@ def fetch(url: str, most: int, allowed: Sequence[str] = (), kind: str = "image")
         raise _no_base64(f"its head is not like {EXAMPLES[kind].removesuffix('...')}", kind)
     if not head.lower().startswith(_TYPES[kind]):
         raise _no_base64(f"its media type is not one of {_WITH_ARTICLE[kind]}", kind)
+    if "\n" in body:  # As `base64` and `base64.encodebytes` wrap their lines.
+        body = body.replace("\r", "").replace("\n", "")
     if len(body) // 4 * 3 > most + 3:
         raise too_large(most, kind)
     return _decoded(body, most, kind)

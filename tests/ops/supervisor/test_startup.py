@@ -58,6 +58,9 @@ def test_a_key_is_used_and_not_shown() -> None:
     assert "secret" not in example(load(), address)
     assert "Bearer YOUR_KEY" in example(load(), address)
     assert "/v1/embeddings" in example(load(), address, "embed")
+    of_file = listening({"BATON_GATEWAY_PORT": "0", "BATON_GATEWAY_API_KEY_FILE": "keys.toml"})
+    assert "Bearer YOUR_KEY" in example(load(), of_file)
+    assert "Bearer" not in example(load(), of_file._replace(wants_key=False))
 
 
 def test_the_supervisor_has_an_operator_key_of_its_own_where_clients_need_keys(
