@@ -37,7 +37,7 @@ def products(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) ->
     level: IsaLevel = request.param
     library("linear")
     assert cpu._builder is not None
-    if level.has_tiles and cpu._level(cpu._builder) is not level:
+    if level.has_tiles and cpu.supported_level(cpu._builder) is not level:
         pytest.skip("this CPU has no AMX")
     run_at(level, monkeypatch)
     return ctypes.CDLL(str(cpu._builder.library("linear", level)))
@@ -189,9 +189,9 @@ def test_an_unknown_library_is_no_reason_to_stop(tmp_path: Path) -> None:
 def listing_amx(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[Builder], IsaLevel | None]]:
     """The level of a CPU that lists tiles."""
     monkeypatch.setattr(cpu.machine, "instructions", lambda: AMX.needs)
-    cpu._level.cache_clear()
-    yield cpu._level
-    cpu._level.cache_clear()
+    cpu.supported_level.cache_clear()
+    yield cpu.supported_level
+    cpu.supported_level.cache_clear()
 
 
 @needs_compiler

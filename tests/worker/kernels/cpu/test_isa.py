@@ -6,13 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from baton_worker.kernels.cpu.isa import (
-    LEVELS,
-    IsaLevel,
-    best,
-    native,
-    without_tiles,
-)
+from baton_worker.kernels.cpu.isa import LEVELS, IsaLevel, best, without_tiles
 
 
 @pytest.mark.parametrize("level", LEVELS, ids=lambda level: level.name)
@@ -28,8 +22,6 @@ def test_without_tiles_the_next_level_is_the_best() -> None:
     assert LEVELS[0].has_tiles and not LEVELS[1].has_tiles
     assert best(without_tiles(LEVELS[0].needs)) is LEVELS[1]
     assert best(without_tiles(LEVELS[2].needs)) is LEVELS[2]
-    assert native(LEVELS[0].needs) == LEVELS[:2]
-    assert native(LEVELS[2].needs) == (LEVELS[2],) and native(frozenset()) == ()
 
 
 @pytest.mark.parametrize("missing", sorted(LEVELS[-1].needs))

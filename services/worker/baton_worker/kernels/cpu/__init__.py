@@ -25,7 +25,7 @@ def use(config: Config) -> None:
     global _builder
     _builder = Builder(config.cxx, config.cache_dir / "kernels")
     library.cache_clear()
-    _level.cache_clear()
+    supported_level.cache_clear()
 
 
 def prepare() -> None:
@@ -55,14 +55,14 @@ def _built(name: str) -> Path:
         use(Config.load())
     assert _builder is not None
     _find_openmp()
-    level = _level(_builder)
+    level = supported_level(_builder)
     if level is None:
         raise BuildError("they need a CPU with AVX2")
     return _builder.library(name, level)
 
 
 @cache
-def _level(builder: Builder) -> IsaLevel | None:
+def supported_level(builder: Builder) -> IsaLevel | None:
     """The best level that this CPU runs; tiles are tried out, since some virtual machines list them
     but kill processes that use them."""
     flags = machine.instructions()

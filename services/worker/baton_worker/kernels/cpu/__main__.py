@@ -1,22 +1,21 @@
 """Build the kernels ahead of their first use: `python -m baton_worker.kernels.cpu`.
 
 Builds every library at every level into the package, so that a container image runs on any CPU
-without a compiler. With `--native` it builds what this machine's CPU runs; with `--bench` it
-measures the products instead.
+without a compiler. With `--native` it builds only the level that this machine runs, tiles tried
+out; with `--bench` it measures the products instead.
 """
 
 from __future__ import annotations
 
 import sys
 from concurrent.futures import ThreadPoolExecutor
-from itertools import product
 
 import torch
 
 from baton_worker.config import Config
-from baton_worker.kernels.cpu import bench
+from baton_worker.kernels.cpu import bench, supported_level
 from baton_worker.kernels.cpu.build import SHIPPED, Builder, BuildError, names
-from baton_worker.kernels.cpu.isa import LEVELS, native
+from baton_worker.kernels.cpu.isa import LEVELS
 from baton_worker.platform import machine
 
 
@@ -30,9 +29,9 @@ def main(arguments: list[str]) -> int:
         return 2
     torch.get_num_threads()
     builder = Builder(Config.load().cxx, SHIPPED)
-    levels = native(machine.instructions()) if arguments else LEVELS
-    pairs = list(product(names(), levels))
     try:
+        levels = [supported_level(builder)] if arguments else LEVELS
+        pairs = [(name, level) for name in names() for level in levels if level is not None]
         with ThreadPoolExecutor(machine.cores()) as pool:
             for library in pool.map(lambda pair: builder.library(*pair), pairs):
                 print(library)

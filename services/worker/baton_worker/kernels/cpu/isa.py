@@ -55,10 +55,3 @@ def best(flags: Set[str]) -> IsaLevel | None:
 def without_tiles(flags: Set[str]) -> Set[str]:
     """The flags of this CPU without those of AMX."""
     return flags - _TILES
-
-
-def native(flags: Set[str]) -> tuple[IsaLevel, ...]:
-    """The levels that a CPU with these flags may use: the best one, and its replacement where a
-    virtual machine lists tiles but terminates processes that use them."""
-    chosen = (best(flags), best(without_tiles(flags)))
-    return tuple(level for level in LEVELS if level in chosen)
