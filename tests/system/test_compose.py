@@ -15,6 +15,8 @@ from typing import Any
 import httpx
 import pytest
 
+from tests.support.container_images import COMPILED, compile_kernels
+
 ROOT = Path(__file__).parents[2]
 PROJECT = f"baton-test-{os.getpid()}"
 BASES = ("python:3.11-slim", "redis:7-alpine")
@@ -118,6 +120,8 @@ def system() -> Iterator[System]:
         for name in ("BATON_MODEL", "BATON_COMPOSE_MODELS", "BATON_COMPOSE_HOST"):
             patch.delenv(name, raising=False)
         try:
+            compile_kernels()
+            patch.setenv("BATON_COMPOSE_COMPILED", str(COMPILED))
             compose("build", timeout=1500)
             port = free_port()  # Not before: for minutes others could take it.
             patch.setenv("BATON_COMPOSE_PORT", str(port))
