@@ -263,27 +263,27 @@ class Engine:
     ) -> list[Sequence]:
         """Prepare the sequences of a request for the scheduler. Raises `BatonError` for invalid
         requests."""
-        request, encoded, facts = await self.prepare(request)
+        request, encoded, model_info = await self.prepare(request)
         request.sinks.timeline.enter("admission")
         _check_deadline(request, arrival_time)
-        builder = SequenceBuilder(request, facts, stream, arrival_time, self._handle)
+        builder = SequenceBuilder(request, model_info, stream, arrival_time, self._handle)
         return builder.build(encoded)
 
     async def prepare(self, request: GenerationRequest) -> PreparedRequest:
         """Check and encode a request, without running it. Raises `BatonError` for invalid ones."""
-        request, facts = await self._with_model(request)
+        request, model_info = await self._with_model(request)
         await self._try_grammar(request)
         request.sinks.timeline.enter("encode")
-        encoded = await self._encode(request, facts)
+        encoded = await self._encode(request, model_info)
         total = sum(len(prompt.ids) for prompt in encoded)
         check_total(request, total, self.config.max_pooling_tokens)
-        request = with_call_grammar(request, encoded, facts, self.config.grammar_backend)
+        request = with_call_grammar(request, encoded, model_info, self.config.grammar_backend)
         await self._try_grammar(request)
-        request = await self._encoder.thinking(request, encoded, facts)
-        request = await self._encoder.bad_words(request, facts)
-        check_allowed_ids(request, facts)
-        request = await self._encoder.prediction(request, facts)
-        return PreparedRequest(request, encoded, facts)
+        request = await self._encoder.thinking(request, encoded, model_info)
+        request = await self._encoder.bad_words(request, model_info)
+        check_allowed_ids(request, model_info)
+        request = await self._encoder.prediction(request, model_info)
+        return PreparedRequest(request, encoded, model_info)
 
     async def _with_model(self, request: GenerationRequest) -> tuple[GenerationRequest, ModelInfo]:
         """Find the model of a request, and check what needs no encoded prompt."""
@@ -293,19 +293,21 @@ class Engine:
         config = self.config
         # A resumed stream waits as long as an uninterrupted one would.
         timeout = config.request_timeout_seconds if request.resumed else config.service_wait_seconds
-        facts = check_task(request, await self.models.with_worker(request.model, timeout))
-        check_adapter(request, facts)
-        check_ids(request, facts)
-        check_beams(request, facts)
-        check_calls(request, facts)
-        check_budget(request, facts)
-        return request, facts
+        model_info = check_task(request, await self.models.with_worker(request.model, timeout))
+        check_adapter(request, model_info)
+        check_ids(request, model_info)
+        check_beams(request, model_info)
+        check_calls(request, model_info)
+        check_budget(request, model_info)
+        return request, model_info
 
-    async def _encode(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
+    async def _encode(
+        self, request: GenerationRequest, model_info: ModelInfo
+    ) -> list[EncodedPrompt]:
         """Encode every prompt. Counts towards the deadline."""
         try:
             async with asyncio.timeout(self.config.request_timeout_seconds):
-                return await self._encoder.prompts(request, facts)
+                return await self._encoder.prompts(request, model_info)
         except TimeoutError as error:
             raise _timed_out() from error
 

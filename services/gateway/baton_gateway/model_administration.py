@@ -53,7 +53,7 @@ class ModelAdministration:
             return  # A sleeping model with only its weights still sleeps.
         state = "paused" if isinstance(action, Pause | Resume) else "asleep"
         expected = isinstance(action, Pause | Sleep)
-        await self._wait_visible(model, lambda facts: getattr(facts, state) == expected)
+        await self._wait_visible(model, lambda model_info: getattr(model_info, state) == expected)
 
     async def profile(self, model: str, action: StartProfile | StopProfile) -> None:
         """Start or stop profiling on all workers of a model."""
@@ -68,12 +68,14 @@ class ModelAdministration:
         await self._scheduler.administer(model, action, self._command_seconds)
         if not isinstance(action, FinishWeightUpdate) or not action.label:
             return
-        await self._wait_visible(model, lambda facts: facts.weight_version == action.label)
+        await self._wait_visible(
+            model, lambda model_info: model_info.weight_version == action.label
+        )
 
     async def load_adapter(self, model: str, action: LoadAdapter) -> None:
         """Load an adapter on every worker of a model."""
         reply = await self._scheduler.administer(model, action, self._command_seconds)
-        await self._wait_visible(action.name, lambda facts: facts.adapter == reply.digest)
+        await self._wait_visible(action.name, lambda model_info: model_info.adapter == reply.digest)
 
     async def unload_adapter(self, model: str, action: UnloadAdapter) -> None:
         """Unload an adapter."""
@@ -84,7 +86,7 @@ class ModelAdministration:
         """Wait until the catalogue has a name for which `holds` is true, or the time limit."""
 
         def is_visible() -> bool:
-            facts = self._catalogue.get(name)
-            return facts is not None and holds(facts)
+            model_info = self._catalogue.get(name)
+            return model_info is not None and holds(model_info)
 
         await wait_until(is_visible, self._visible_seconds)

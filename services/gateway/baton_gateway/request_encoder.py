@@ -54,84 +54,86 @@ class RequestEncoder:
         self._tokenizers, self._preprocessors = tokenizers, preprocessors
         self._max_pixel_bytes = max_pixel_bytes
 
-    async def prompts(self, request: GenerationRequest, facts: ModelInfo) -> list[EncodedPrompt]:
+    async def prompts(
+        self, request: GenerationRequest, model_info: ModelInfo
+    ) -> list[EncodedPrompt]:
         """Encode every prompt. Raises `BatonError`, for example for one that is too long."""
         encoded: list[EncodedPrompt] = []
         media: _Preparing = {}
         for first in range(0, len(request.prompts), _ENCODED_AT_ONCE):
             prompts = request.prompts[first : first + _ENCODED_AT_ONCE]
             encoded += await asyncio.gather(
-                *(self._prompt(request, prompt, facts, media) for prompt in prompts)
+                *(self._prompt(request, prompt, model_info, media) for prompt in prompts)
             )
             check_pixels(request, encoded, self._max_pixel_bytes)
         return encoded
 
     async def _prompt(
-        self, request: GenerationRequest, prompt: Prompt, facts: ModelInfo, media: _Preparing
+        self, request: GenerationRequest, prompt: Prompt, model_info: ModelInfo, media: _Preparing
     ) -> EncodedPrompt:
         if isinstance(prompt, tuple):
-            return EncodedPrompt(truncated(request, PackedTokens.of(prompt), facts))
+            return EncodedPrompt(truncated(request, PackedTokens.of(prompt), model_info))
         if isinstance(prompt, MediaItem):
-            [item] = await self._prepared((prompt,), request, facts, media)
+            [item] = await self._prepared((prompt,), request, model_info, media)
             ids, placed = alone(item)
             return EncodedPrompt(ids, media=(placed,))
         if isinstance(prompt, SpeechPrompt):
-            return await self._speech(request, prompt, facts)
+            return await self._speech(request, prompt, model_info)
         if request.limits.truncate_prompt_tokens is None:
-            check_text(request, prompt, facts)
+            check_text(request, prompt, model_info)
         items: tuple[PreparedMedia, ...] = ()
         if isinstance(prompt, ChatPrompt | PairPrompt) and prompt.media:
             check_uncut(request)
-            check_media(prompt.media, facts)  # Before they are fetched: it may take none.
-            items = await self._prepared(prompt.media, request, facts, media)
-        return await self._text_with_media(request, prompt, facts, items)
+            check_media(prompt.media, model_info)  # Before they are fetched: it may take none.
+            items = await self._prepared(prompt.media, request, model_info, media)
+        return await self._text_with_media(request, prompt, model_info, items)
 
     async def _text_with_media(
         self,
         request: GenerationRequest,
         prompt: ChatPrompt | TextPrompt | PairPrompt,
-        facts: ModelInfo,
+        model_info: ModelInfo,
         items: tuple[PreparedMedia, ...],
     ) -> EncodedPrompt:
         """Encode a text, cut it as the request says, and expand the placeholders of its media."""
-        encoded = await self._text(request, prompt, facts)
-        ids = truncated(request, encoded.ids, facts)
+        encoded = await self._text(request, prompt, model_info)
+        ids = truncated(request, encoded.ids, model_info)
         if isinstance(prompt, ChatPrompt) and prompt.keep:
             ids = PackedTokens.of(ids[: prompt.keep])
         all_media: tuple[Media, ...] = ()
         if items:
             ids, all_media = expand(ids, items)
-        if len(ids) > facts.max_model_len:
-            raise too_long(request, len(ids), facts)
+        if len(ids) > model_info.max_model_len:
+            raise too_long(request, len(ids), model_info)
         return encoded._replace(ids=ids, media=all_media)
 
     async def _speech(
-        self, request: GenerationRequest, prompt: SpeechPrompt, facts: ModelInfo
+        self, request: GenerationRequest, prompt: SpeechPrompt, model_info: ModelInfo
     ) -> EncodedPrompt:
         if isinstance(prompt.prompt, tuple) and prompt.media.num_alongside:
             ids, placed = accompanied(prompt.prompt, prompt.media)
-            if placed.length > facts.max_model_len:
-                raise too_long(request, placed.length, facts)
+            if placed.length > model_info.max_model_len:
+                raise too_long(request, placed.length, model_info)
             return EncodedPrompt(ids, media=(placed,))
         if isinstance(prompt.prompt, tuple):
             ids, placed = attended(prompt.prompt, prompt.media)
             return EncodedPrompt(ids, media=(placed,), num_states=prompt.num_states)
-        encoded = await self._text(request, prompt.prompt, facts)
+        encoded = await self._text(request, prompt.prompt, model_info)
         ids, media = expand(encoded.ids, (prompt.media,))
-        if len(ids) > facts.max_model_len:
-            raise too_long(request, len(ids), facts)
+        if len(ids) > model_info.max_model_len:
+            raise too_long(request, len(ids), model_info)
         return encoded._replace(ids=ids, media=media)
 
     async def _text(
         self,
         request: GenerationRequest,
         prompt: ChatPrompt | TextPrompt | PairPrompt,
-        facts: ModelInfo,
+        model_info: ModelInfo,
     ) -> EncodedPrompt:
-        tokenizers = self._tokenizers.of(facts.tokenizer)
+        tokenizers = self._tokenizers.of(model_info.tokenizer)
         try:
             return await tokenizers.encode_prompt(
-                prompt, encode_limit(request, facts), request.identity.trace
+                prompt, encode_limit(request, model_info), request.identity.trace
             )
         except InvalidRequest as error:
             if request.pooling is None:
@@ -142,7 +144,7 @@ class RequestEncoder:
         self,
         items: Sequence[MediaItem],
         request: GenerationRequest,
-        facts: ModelInfo,
+        model_info: ModelInfo,
         media: _Preparing,
     ) -> tuple[PreparedMedia, ...]:
         """Prepare the media of a prompt. Media shared by several prompts, such as the image of a
@@ -150,48 +152,54 @@ class RequestEncoder:
         identity, key = request.identity, _key(items)
         if key not in media:
             preparing = self._preprocessors.prepare(
-                items, facts.model, identity.trace, identity.tenant, identity.owner
+                items, model_info.model, identity.trace, identity.tenant, identity.owner
             )
             media[key] = asyncio.ensure_future(preparing)
         return await media[key]
 
     async def thinking(
-        self, request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo
+        self, request: GenerationRequest, prompts: list[EncodedPrompt], model_info: ModelInfo
     ) -> GenerationRequest:
         """Return the request with its thinking budget, and its thinking in front of a
         constraint."""
-        if not needs_thinking(request, facts):
+        if not needs_thinking(request, model_info):
             return request
-        tags = facts.formats.thinking_tags
+        tags = model_info.formats.thinking_tags
         assert tags is not None
-        ids = [await self._tokenizers.of(facts.tokenizer).token(tag) for tag in tags]
-        return thoughtful(request, prompts, facts, (ids[0], ids[1]))
+        ids = [await self._tokenizers.of(model_info.tokenizer).token(tag) for tag in tags]
+        return thoughtful(request, prompts, model_info, (ids[0], ids[1]))
 
-    async def prediction(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
+    async def prediction(
+        self, request: GenerationRequest, model_info: ModelInfo
+    ) -> GenerationRequest:
         """Return the request with its expected output as ids.
 
         Raises `InvalidRequest` if it is longer than any output.
         """
         if not request.predicted_text:
             return request
-        tokenizers = self._tokenizers.of(facts.tokenizer)
+        tokenizers = self._tokenizers.of(model_info.tokenizer)
         prompt = TextPrompt(request.predicted_text, add_special=False)
-        ids = (await tokenizers.encode_prompt(prompt, facts.max_model_len)).ids
-        if len(ids) > facts.max_model_len:
+        ids = (await tokenizers.encode_prompt(prompt, model_info.max_model_len)).ids
+        if len(ids) > model_info.max_model_len:
             raise invalid(
                 "prediction",
-                f"Invalid 'prediction': it has more than {facts.max_model_len} tokens, more than "
-                "an answer can have.",
+                f"Invalid 'prediction': it has more than {model_info.max_model_len} tokens, more "
+                "than an answer can have.",
                 "context_length_exceeded",
             )
         return replace(request, prediction=ids.column)
 
-    async def bad_words(self, request: GenerationRequest, facts: ModelInfo) -> GenerationRequest:
+    async def bad_words(
+        self, request: GenerationRequest, model_info: ModelInfo
+    ) -> GenerationRequest:
         """Return the request with its bad words among the sampling parameters, as ids."""
         sampling = request.sampling
         if not sampling.bad_words:
             return request
-        words = await encode_bad_words(sampling.bad_words, self._tokenizers.of(facts.tokenizer))
+        words = await encode_bad_words(
+            sampling.bad_words, self._tokenizers.of(model_info.tokenizer)
+        )
         params = structs.replace(sampling.params, bad_words=words)
         return replace(request, sampling=replace(sampling, params=params))
 

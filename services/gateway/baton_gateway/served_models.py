@@ -36,10 +36,10 @@ class ServedModels:
         """
         timeout = self._timeout if timeout is None else timeout
         await wait_until(lambda: check_model(name, self.catalogue) is not None, timeout)
-        facts = check_model(name, self.catalogue)
-        if facts is None:
+        model_info = check_model(name, self.catalogue)
+        if model_info is None:
             raise _no_tokenizer()
-        return facts
+        return model_info
 
     async def with_worker(self, name: str | None, timeout: float) -> ModelInfo:
         """Return a model once a worker of it accepts sequences.
@@ -68,8 +68,8 @@ class ServedModels:
 
     async def vocabulary(self, name: str, *, as_ids: bool = False) -> Vocabulary:
         """Return the vocabulary of a model, for log-probabilities; see `Vocabulary`."""
-        facts = await self.get(name)
-        pieces = await self._tokenizers.of(facts.tokenizer).pieces()
+        model_info = await self.get(name)
+        pieces = await self._tokenizers.of(model_info.tokenizer).pieces()
         return Vocabulary(pieces, as_ids=as_ids)
 
 

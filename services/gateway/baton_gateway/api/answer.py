@@ -53,9 +53,9 @@ async def answer(request: Request, route: StreamRoute[B]) -> Response:
     body = route.convert(await read(request, route.schema))
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
-    facts = await permitted(request, body.model)
-    request.state.sampling_defaults = facts.sampling_defaults
-    body = with_defaults(body, facts.sampling_defaults)
+    model_info = await permitted(request, body.model)
+    request.state.sampling_defaults = model_info.sampling_defaults
+    body = with_defaults(body, model_info.sampling_defaults)
     key = idempotency_key(request)
     if key is None:
         head = Head.of(request, route.id_prefix, body.model)

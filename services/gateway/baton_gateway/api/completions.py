@@ -39,23 +39,27 @@ async def _writer(engine: Engine, body: CompletionRequest, head: Head) -> Comple
     if needs_vocabulary:
         as_ids = body.return_tokens_as_token_ids
         vocabulary = await engine.models.vocabulary(head.model, as_ids=as_ids)
-    facts = await engine.models.get(head.model)
-    return CompletionWriter(body, head, vocabulary, facts, await _echoes(body, engine, facts))
+    model_info = await engine.models.get(head.model)
+    return CompletionWriter(
+        body, head, vocabulary, model_info, await _echoes(body, engine, model_info)
+    )
 
 
-async def _echoes(body: CompletionRequest, engine: Engine, facts: ModelInfo) -> list[str]:
+async def _echoes(body: CompletionRequest, engine: Engine, model_info: ModelInfo) -> list[str]:
     """Return the text of every prompt if `echo` is set, else empty texts."""
     if not body.echo:
         return [""] * len(body.prompt)
     return [
-        p if isinstance(p, str) else await _text(p, body.skip_special_tokens, engine, facts)
+        p if isinstance(p, str) else await _text(p, body.skip_special_tokens, engine, model_info)
         for p in body.prompt
     ]
 
 
-async def _text(ids: tuple[int, ...], skip_special: bool, engine: Engine, facts: ModelInfo) -> str:
-    valid = [i for i in ids[: facts.max_model_len] if 0 <= i < facts.vocab_size]
-    return await engine.tokenizers.of(facts.tokenizer).detokenize(valid, skip_special)
+async def _text(
+    ids: tuple[int, ...], skip_special: bool, engine: Engine, model_info: ModelInfo
+) -> str:
+    valid = [i for i in ids[: model_info.max_model_len] if 0 <= i < model_info.vocab_size]
+    return await engine.tokenizers.of(model_info.tokenizer).detokenize(valid, skip_special)
 
 
 def _generation(request: Request, body: CompletionRequest, head: Head) -> GenerationRequest:

@@ -17,7 +17,7 @@ async def permitted(request: Request, model: str | None, *, on_demand: bool = Tr
     engine: Engine = request.app.state.engine
     if on_demand and model is not None and quota_of(request).key.permits(model):
         await engine.adapters.resolve(model)
-    facts = await engine.models.get(model)
-    if not quota_of(request).key.permits(facts.name):
-        raise no_model(facts.name)
-    return facts
+    model_info = await engine.models.get(model)
+    if not quota_of(request).key.permits(model_info.name):
+        raise no_model(model_info.name)
+    return model_info

@@ -50,12 +50,14 @@ async def models(request: Request) -> Response:
     """List the served models that are permitted for the API key."""
     engine: Engine = request.app.state.engine
     key = quota_of(request).key
-    models = [facts for facts in await engine.models.all() if key.permits(facts.name)]
+    models = [
+        model_info for model_info in await engine.models.all() if key.permits(model_info.name)
+    ]
     if ANTHROPIC_VERSION in request.headers:
-        data = [_anthropic_entry(facts) for facts in models]
+        data = [_anthropic_entry(model_info) for model_info in models]
         first, last = (data[0].id, data[-1].id) if data else (None, None)
         return json_response(AnthropicModels(data=data, first_id=first, last_id=last))
-    return json_response(Models([_entry(facts) for facts in models]))
+    return json_response(Models([_entry(model_info) for model_info in models]))
 
 
 @router.head("/v1/models/{name:path}", include_in_schema=False)
@@ -63,15 +65,15 @@ async def models(request: Request) -> Response:
 @describe(answer=Model)
 async def model(request: Request, name: str) -> Response:
     """Return one of them by name."""
-    facts = await permitted(request, name, on_demand=False)
+    model_info = await permitted(request, name, on_demand=False)
     entry = _anthropic_entry if ANTHROPIC_VERSION in request.headers else _entry
-    return json_response(entry(facts))
+    return json_response(entry(model_info))
 
 
-def _entry(facts: ModelInfo) -> Model:
-    return Model(facts.name, facts.max_model_len or None, facts.parent)
+def _entry(model_info: ModelInfo) -> Model:
+    return Model(model_info.name, model_info.max_model_len or None, model_info.parent)
 
 
-def _anthropic_entry(facts: ModelInfo) -> AnthropicModel:
-    since, length = datetime.fromtimestamp(_SINCE, UTC), facts.max_model_len or None
-    return AnthropicModel(facts.name, facts.name, since.isoformat(), length, length)
+def _anthropic_entry(model_info: ModelInfo) -> AnthropicModel:
+    since, length = datetime.fromtimestamp(_SINCE, UTC), model_info.max_model_len or None
+    return AnthropicModel(model_info.name, model_info.name, since.isoformat(), length, length)

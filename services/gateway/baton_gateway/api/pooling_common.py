@@ -55,12 +55,12 @@ class Job:
 
     request: Request
     body: PooledRequest
-    facts: ModelInfo
+    model_info: ModelInfo
     info: PoolingInfo
 
     def head(self, prefix: str) -> dict[str, Any]:
         """Return the common fields of a response: id, created, model."""
-        created, model = int(time.time()), self.body.model or self.facts.name
+        created, model = int(time.time()), self.body.model or self.model_info.name
         return {"id": f"{prefix}-{id_of(self.request)[4:]}", "created": created, "model": model}
 
     async def run(
@@ -80,7 +80,7 @@ class Job:
             ),
             self._cut(prompts),
             SamplingOptions(Sampling(max_tokens=0)),
-            model=self.facts.name,
+            model=self.model_info.name,
             param=param,
             pooling=pooling,
             limits=RequestLimits(0, deadline(self.request), self.body.priority),
@@ -93,7 +93,7 @@ class Job:
 
     def _cut(self, prompts: Sequence[Prompt]) -> tuple[Prompt, ...]:
         """The prompts with as many tokens as the request asks to keep."""
-        keep, most = self.body.truncate_prompt_tokens, self.facts.max_model_len
+        keep, most = self.body.truncate_prompt_tokens, self.model_info.max_model_len
         if keep is None:
             return tuple(prompts)
         if keep == 0 or keep > most:
@@ -124,17 +124,17 @@ def _beginning(prompt: Prompt, keep: int) -> Prompt:
 async def begin(request: Request, body: PooledRequest, *tasks: PooledTask) -> Job:
     """Create the job of a request. Raises `InvalidRequest` if the model serves none of the tasks,
     `Unavailable` if no worker reports its tasks in time."""
-    facts = await permitted(request, body.model)
-    if not facts.max_model_len:
+    model_info = await permitted(request, body.model)
+    if not model_info.max_model_len:
         engine: Engine = request.app.state.engine
-        facts = await engine.models.with_worker(body.model, engine.config.service_wait_seconds)
-    if facts.pooling is None or (tasks and facts.pooling.task not in tasks):
+        model_info = await engine.models.with_worker(body.model, engine.config.service_wait_seconds)
+    if model_info.pooling is None or (tasks and model_info.pooling.task not in tasks):
         raise InvalidRequest(
-            f"The model `{facts.name}` cannot be used here. {serves(facts)}",
+            f"The model `{model_info.name}` cannot be used here. {serves(model_info)}",
             code="unsupported_value",
             param="model",
         )
-    return Job(request, body, facts, facts.pooling)
+    return Job(request, body, model_info, model_info.pooling)
 
 
 def asked_of(body: VectorRequest) -> list[Prompt]:
@@ -159,9 +159,9 @@ def prompts_of(value: Input, add_special: bool) -> list[Prompt]:
     return [TextPrompt(text, add_special) if isinstance(text, str) else text for text in value]
 
 
-def pairs_of(pairs: Sequence[tuple[Content, Content]], facts: ModelInfo) -> list[Prompt]:
+def pairs_of(pairs: Sequence[tuple[Content, Content]], model_info: ModelInfo) -> list[Prompt]:
     """Convert queries and documents to prompts, one sequence per pair."""
-    first = facts.document_first
+    first = model_info.document_first
     return [pair_prompt(query, document, document_first=first) for query, document in pairs]
 
 

@@ -42,7 +42,7 @@ async def compare(
 ) -> tuple[list[float], PooledUsage]:
     """Return one score per pair: the cross-encoder's score, or the cosine of two embeddings."""
     if job.info.task == "score":
-        vectors, usage = await job.run(pairs_of(pairs, job.facts), param, job.pooling())
+        vectors, usage = await job.run(pairs_of(pairs, job.model_info), param, job.pooling())
         return [float(vector[0]) for vector in vectors], usage
     prompts = [(single_prompt(first), single_prompt(second)) for first, second in pairs]
     distinct = list(dict.fromkeys(prompt for pair in prompts for prompt in pair))

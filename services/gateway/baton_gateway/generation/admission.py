@@ -60,36 +60,42 @@ def no_model(name: str) -> NotFound:
     )
 
 
-def check_task(generation: GenerationRequest, facts: ModelInfo) -> ModelInfo:
-    """Return the facts for this request. Raises `InvalidRequest` when the model cannot serve its
+def check_task(generation: GenerationRequest, model_info: ModelInfo) -> ModelInfo:
+    """Return the limits for this request. Raises `InvalidRequest` when the model cannot serve its
     task."""
-    pooling = facts.pooling
-    if isinstance(facts.speech, SpeechInfo | StreamedSpeechInfo) and not _is_speech(generation):
+    pooling = model_info.pooling
+    if isinstance(model_info.speech, SpeechInfo | StreamedSpeechInfo) and not _is_speech(
+        generation
+    ):
         raise InvalidRequest(
-            f"The model `{facts.name}` takes recordings alone. {serves(facts)}",
+            f"The model `{model_info.name}` takes recordings alone. {serves(model_info)}",
             code="unsupported_value",
             param="model",
         )
     if generation.pooling is not None:
-        return facts if pooling is None else replace(facts, max_model_len=pooling.max_model_len)
+        return (
+            model_info
+            if pooling is None
+            else replace(model_info, max_model_len=pooling.max_model_len)
+        )
     if pooling is not None and not pooling.generates:
         raise InvalidRequest(
-            f"The model `{facts.name}` does not generate text. {serves(facts)}",
+            f"The model `{model_info.name}` does not generate text. {serves(model_info)}",
             code="unsupported_value",
             param="model",
         )
-    return facts
+    return model_info
 
 
 def _is_speech(generation: GenerationRequest) -> bool:
     return all(isinstance(prompt, SpeechPrompt) for prompt in generation.prompts)
 
 
-def serves(facts: ModelInfo) -> str:
+def serves(model_info: ModelInfo) -> str:
     """Return one sentence on the tasks that the model serves, for error messages."""
-    if isinstance(facts.speech, SpeechInfo | StreamedSpeechInfo):
+    if isinstance(model_info.speech, SpeechInfo | StreamedSpeechInfo):
         return "It transcribes speech: use /v1/audio/transcriptions."
-    return _SERVES["generate" if facts.pooling is None else facts.pooling.task]
+    return _SERVES["generate" if model_info.pooling is None else model_info.pooling.task]
 
 
 _SERVES = {
@@ -112,41 +118,41 @@ def check_total(generation: GenerationRequest, total: int, most: int) -> None:
         )
 
 
-def check_adapter(generation: GenerationRequest, facts: ModelInfo) -> None:
+def check_adapter(generation: GenerationRequest, model_info: ModelInfo) -> None:
     """Check that a resumed stream continues with the adapter weights of its beginning. Raises
     `InvalidRequest` if the adapter of that name has changed."""
-    if generation.resumed and generation.adapter != facts.adapter:
+    if generation.resumed and generation.adapter != model_info.adapter:
         raise InvalidRequest(
-            f"The adapter `{facts.name}` has been loaded again with other weights since this "
+            f"The adapter `{model_info.name}` has been loaded again with other weights since this "
             "stream began. Ask again.",
             code="adapter_changed",
             param="model",
         )
 
 
-def check_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
+def check_ids(generation: GenerationRequest, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` when a field contains token ids outside the vocabulary."""
     sampling = generation.sampling.params
-    check_range(sampling.logit_bias, "logit_bias", facts)
-    check_range(sampling.stop_ids, "stop_token_ids", facts)
-    check_range(sampling.allowed_ids, "allowed_token_ids", facts)
+    check_range(sampling.logit_bias, "logit_bias", model_info)
+    check_range(sampling.stop_ids, "stop_token_ids", model_info)
+    check_range(sampling.allowed_ids, "allowed_token_ids", model_info)
     several = len(generation.prompts) > 1
     for number, prompt in enumerate(generation.prompts):
         if isinstance(prompt, tuple):
             param = f"{generation.param}[{number}]" if several else generation.param
             cut = generation.limits.truncate_prompt_tokens is not None
-            if len(prompt) > facts.max_model_len and not cut:
-                raise too_long(generation, len(prompt), facts)
-            check_prompt_ids(prompt, param, facts)
+            if len(prompt) > model_info.max_model_len and not cut:
+                raise too_long(generation, len(prompt), model_info)
+            check_prompt_ids(prompt, param, model_info)
 
 
-def check_allowed_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
+def check_allowed_ids(generation: GenerationRequest, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` when each allowed token is a bad word, or ends the output before
     `min_tokens`, so that none is left to sample. Needs the bad words as ids."""
     params = generation.sampling.params
     forbidden = {word[0] for word in params.bad_words if len(word) == 1}
     if params.min_tokens:
-        forbidden.update(_stop_ids(generation, facts))
+        forbidden.update(_stop_ids(generation, model_info))
     if params.allowed_ids and forbidden.issuperset(params.allowed_ids):
         raise InvalidRequest(
             "Invalid 'allowed_token_ids': 'bad_words', or 'min_tokens' with ids that end the "
@@ -156,7 +162,7 @@ def check_allowed_ids(generation: GenerationRequest, facts: ModelInfo) -> None:
         )
 
 
-def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
+def check_beams(generation: GenerationRequest, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for a beam search that needs too many alternatives per step or is
     combined with a grammar."""
     beams, params = generation.sampling.beams, generation.sampling.params
@@ -169,8 +175,8 @@ def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
             code="unsupported_value",
             param="use_beam_search",
         )
-    stops = len({*params.stop_ids, *facts.eos_ids})
-    most = min(MAX_ALTERNATIVES, facts.vocab_size)
+    stops = len({*params.stop_ids, *model_info.eos_ids})
+    most = min(MAX_ALTERNATIVES, model_info.vocab_size)
     if alternatives(beams.width, stops) > most:
         raise InvalidRequest(
             f"Invalid 'beam_width': {beams.width} beams and {stops} ids that end an "
@@ -180,26 +186,26 @@ def check_beams(generation: GenerationRequest, facts: ModelInfo) -> None:
         )
 
 
-def check_range(ids: Iterable[int], param: str, facts: ModelInfo) -> None:
+def check_range(ids: Iterable[int], param: str, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` unless every id is in the vocabulary."""
     for token in ids:
-        if not 0 <= token < facts.vocab_size:
+        if not 0 <= token < model_info.vocab_size:
             raise InvalidRequest(
                 f"Invalid '{param}': {str(token)[:30]} is not a token id of this model. Expected "
-                f"a value between 0 and {facts.vocab_size - 1}.",
+                f"a value between 0 and {model_info.vocab_size - 1}.",
                 code="invalid_value",
                 param=param,
             )
 
 
-def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None:
+def check_prompt_ids(ids: tuple[int, ...], param: str, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for ids outside the vocabulary and for media placeholders without
     media."""
-    if not ids or (min(ids) >= 0 and max(ids) < facts.vocab_size and not facts.media_ids):
+    if not ids or (min(ids) >= 0 and max(ids) < model_info.vocab_size and not model_info.media_ids):
         return
     for position, token in enumerate(ids):
-        check_range((token,), f"{param}[{position}]", facts)
-        if token in facts.media_ids:
+        check_range((token,), f"{param}[{position}]", model_info)
+        if token in model_info.media_ids:
             raise InvalidRequest(
                 f"Token {token} stands for media and cannot be sent as an id: "
                 "send the media in a chat.",
@@ -208,7 +214,9 @@ def check_prompt_ids(ids: tuple[int, ...], param: str, facts: ModelInfo) -> None
             )
 
 
-def clamp_max_tokens(generation: GenerationRequest, prompt: Sequence[int], facts: ModelInfo) -> int:
+def clamp_max_tokens(
+    generation: GenerationRequest, prompt: Sequence[int], model_info: ModelInfo
+) -> int:
     """Return the most tokens to generate for a prompt. Raises `InvalidRequest` when none fit."""
     if not prompt:
         raise InvalidRequest(
@@ -217,22 +225,22 @@ def clamp_max_tokens(generation: GenerationRequest, prompt: Sequence[int], facts
             param=generation.param,
         )
     if generation.pooling is not None:
-        if len(prompt) > facts.max_model_len:
-            raise too_long(generation, len(prompt), facts)
+        if len(prompt) > model_info.max_model_len:
+            raise too_long(generation, len(prompt), model_info)
         return 0
     requested = generation.limits.max_tokens
     # Prompt log-probabilities need one model step, and each step samples one token.
-    if len(prompt) + max(1, requested or 0) > facts.max_model_len:
-        raise too_long(generation, len(prompt), facts)
-    return facts.max_model_len - len(prompt) if requested is None else max(1, requested)
+    if len(prompt) + max(1, requested or 0) > model_info.max_model_len:
+        raise too_long(generation, len(prompt), model_info)
+    return model_info.max_model_len - len(prompt) if requested is None else max(1, requested)
 
 
-def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> InvalidRequest:
+def too_long(generation: GenerationRequest, length: int, model_info: ModelInfo) -> InvalidRequest:
     """Error for a prompt that exceeds the context length, worded like OpenAI's."""
     param = generation.param
     requested = generation.limits.max_tokens
-    if requested is None or length > facts.max_model_len:
-        over = "at least " if length > facts.max_model_len else ""
+    if requested is None or length > model_info.max_model_len:
+        over = "at least " if length > model_info.max_model_len else ""
         request = f"your {param} resulted in {over}{length} tokens"
     else:
         total = length + requested
@@ -240,22 +248,23 @@ def too_long(generation: GenerationRequest, length: int, facts: ModelInfo) -> In
             f"you requested {total} tokens ({length} in the {param}, {requested} in the completion)"
         )
     return ContextTooLong(
-        f"This model's maximum context length is {facts.max_model_len} tokens. However, {request}. "
-        f"Please reduce the length of the {param}{'' if generation.pooling else ' or completion'}.",
+        f"This model's maximum context length is {model_info.max_model_len} tokens. However, "
+        f"{request}. Please reduce the length of the {param}"
+        f"{'' if generation.pooling else ' or completion'}.",
         param=param,
-        limit=facts.max_model_len,
+        limit=model_info.max_model_len,
         length=length,
         requested=requested,
     )
 
 
-def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> None:
+def check_text(request: GenerationRequest, prompt: Prompt, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for text that the tokenizer would refuse, before it is sent there.
 
     The bound is the tokenizer's for text of any vocabulary; JSON spells a character in 6 bytes at
     most.
     """
-    most = max(_ALWAYS_ENCODED, (facts.max_model_len + _SLACK) * _DENSEST)
+    most = max(_ALWAYS_ENCODED, (model_info.max_model_len + _SLACK) * _DENSEST)
     match prompt:
         case ChatPrompt():
             longest = -(-len(prompt.messages) // 6)
@@ -265,13 +274,13 @@ def check_text(request: GenerationRequest, prompt: Prompt, facts: ModelInfo) -> 
             longest = max(_num_characters(prompt.query), _num_characters(prompt.document))
         case _:
             return
-    if longest > most and facts.max_model_len:
+    if longest > most and model_info.max_model_len:
         raise ContextTooLong(
-            f"This model's maximum context length is {facts.max_model_len} tokens. However, your "
-            f"{request.param} has more than {most} characters. Please reduce the length of the "
-            f"{request.param}.",
+            f"This model's maximum context length is {model_info.max_model_len} tokens. However, "
+            f"your {request.param} has more than {most} characters. Please reduce the length of "
+            f"the {request.param}.",
             param=request.param,
-            limit=facts.max_model_len,
+            limit=model_info.max_model_len,
             length=None,
             requested=request.limits.max_tokens,
         )
@@ -310,30 +319,31 @@ def check_uncut(request: GenerationRequest) -> None:
         )
 
 
-def check_media(media: Sequence[MediaItem], facts: ModelInfo) -> None:
+def check_media(media: Sequence[MediaItem], model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for media in the prompt of a model whose vocabulary has no
     placeholder."""
-    if media and not facts.media_ids:
+    if media and not model_info.media_ids:
         raise InvalidRequest(
-            f"The model {facts.name} does not take {media[0].modality} input. It takes text only.",
+            f"The model {model_info.name} does not take {media[0].modality} input. It takes text "
+            "only.",
             code="unsupported_value",
             param=media[0].param,
         )
 
 
 def sampling_of(
-    generation: GenerationRequest, choice: int, max_tokens: int, facts: ModelInfo
+    generation: GenerationRequest, choice: int, max_tokens: int, model_info: ModelInfo
 ) -> Sampling:
     """Return the sampling parameters of one choice as a wire message."""
     return msgspec.structs.replace(
         generation.sampling.params,
         max_tokens=max_tokens,
         seed=derive_seed(generation.sampling.seed, choice),
-        stop_ids=_stop_ids(generation, facts),
+        stop_ids=_stop_ids(generation, model_info),
     )
 
 
-def _stop_ids(generation: GenerationRequest, facts: ModelInfo) -> tuple[int, ...]:
+def _stop_ids(generation: GenerationRequest, model_info: ModelInfo) -> tuple[int, ...]:
     """Ids that end the output: those of the model, unless they are ignored, and of the client."""
-    eos = () if generation.sampling.ignore_eos else facts.eos_ids
+    eos = () if generation.sampling.ignore_eos else model_info.eos_ids
     return tuple(dict.fromkeys((*eos, *generation.sampling.params.stop_ids)))

@@ -250,4 +250,4 @@ class PreparedRequest(NamedTuple):
     request: GenerationRequest
     """Sampling parameters with the grammar of its tool calls, and bad words as ids."""
     prompts: list[EncodedPrompt]
-    facts: ModelInfo
+    model_info: ModelInfo

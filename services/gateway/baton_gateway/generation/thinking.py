@@ -16,12 +16,12 @@ from baton_gateway.generation.sequence_builder import starts
 from baton_gateway.http.errors import invalid
 
 
-def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
+def check_budget(request: GenerationRequest, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for a thinking budget that cannot be enforced.
 
     A model that does not think fulfils every budget.
     """
-    options, formats = request.tools, facts.formats
+    options, formats = request.tools, model_info.formats
     if options is None or options.thinking_budget is None or options.budget_is_target:
         return
     if formats.reasoning is None or formats.thinking_tags is not None:
@@ -34,13 +34,13 @@ def check_budget(request: GenerationRequest, facts: ModelInfo) -> None:
     )
 
 
-def needs_thinking(request: GenerationRequest, facts: ModelInfo) -> bool:
+def needs_thinking(request: GenerationRequest, model_info: ModelInfo) -> bool:
     """Return whether the grammar of a request must include the thinking before it.
 
     The grammar of a demanded call includes it already, unless there is a budget.
     """
     options = request.tools
-    if options is None or facts.formats.thinking_tags is None:
+    if options is None or model_info.formats.thinking_tags is None:
         return False
     if options.thinking_budget is not None:
         return True
@@ -50,7 +50,7 @@ def needs_thinking(request: GenerationRequest, facts: ModelInfo) -> bool:
 def thoughtful(
     request: GenerationRequest,
     prompts: list[EncodedPrompt],
-    facts: ModelInfo,
+    model_info: ModelInfo,
     ids: tuple[int, int],
 ) -> GenerationRequest:
     """Return the request with its thinking in front of its grammar, or of free text.
@@ -58,10 +58,10 @@ def thoughtful(
     Args:
         ids: tokens of the opener and the closer; -1 if it is not one token.
     """
-    options, tags = request.tools, facts.formats.thinking_tags
+    options, tags = request.tools, model_info.formats.thinking_tags
     assert options is not None and tags is not None
     budget = -1 if options.thinking_budget is None else options.thinking_budget
-    opened = starts(options, prompts, facts)[0] == "thinking"
+    opened = starts(options, prompts, model_info)[0] == "thinking"
     params = request.sampling.params
     grammar = structs.replace(
         params.grammar or Grammar("text", ""), thinking=Thinking(*tags, opened, *ids, budget)

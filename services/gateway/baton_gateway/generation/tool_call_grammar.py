@@ -19,19 +19,19 @@ _ENGINE = "llguidance"
 """The grammar engine that supports tool calls."""
 
 
-def check_calls(request: GenerationRequest, facts: ModelInfo) -> None:
+def check_calls(request: GenerationRequest, model_info: ModelInfo) -> None:
     """Raise `InvalidRequest` for tools that this model cannot call as requested."""
     options, constraint = request.tools, request.sampling.constraint
     if options is None or options.choice == "none":
         return
-    facts.formats.caller(options)
+    model_info.formats.caller(options)
     if options.demanded:
         _check_alone(constraint)
         # Either every start has a grammar or none: refuse before encoding.
-        facts.formats.grammar(options, "content")
+        model_info.formats.grammar(options, "content")
     elif options.strict:
         _check_strict(constraint)
-        facts.formats.auto_grammar(options)
+        model_info.formats.auto_grammar(options)
 
 
 def _check_alone(constraint: Constraint | None) -> None:
@@ -55,7 +55,7 @@ def _check_strict(constraint: Constraint | None) -> None:
 
 
 def with_call_grammar(
-    request: GenerationRequest, prompts: list[EncodedPrompt], facts: ModelInfo, engine: str
+    request: GenerationRequest, prompts: list[EncodedPrompt], model_info: ModelInfo, engine: str
 ) -> GenerationRequest:
     """Return the request with the grammar of its tool calls: demanded ones, or ones allowed next to
     a constraint or with `strict`.
@@ -68,22 +68,22 @@ def with_call_grammar(
     if options is None or options.choice == "none":
         return request
     if options.demanded:
-        grammar = facts.formats.grammar(options, starts(options, prompts, facts)[0])
+        grammar = model_info.formats.grammar(options, starts(options, prompts, model_info)[0])
         return _with(request, Constraint(grammar, "tools"))
-    auto_grammar = _auto(options, constraint, facts, engine)
+    auto_grammar = _auto(options, constraint, model_info, engine)
     return request if auto_grammar is None else _with(request, auto_grammar)
 
 
 def _auto(
-    options: ToolOptions, constraint: Constraint | None, facts: ModelInfo, engine: str
+    options: ToolOptions, constraint: Constraint | None, model_info: ModelInfo, engine: str
 ) -> Constraint | None:
     if options.strict and constraint is None:
-        return Constraint(facts.formats.auto_grammar(options), "tools")
+        return Constraint(model_info.formats.auto_grammar(options), "tools")
     otherwise = expression(constraint.grammar) if constraint is not None else None
-    able = options.strict or (engine == _ENGINE and facts.formats.calls_have_grammar)
+    able = options.strict or (engine == _ENGINE and model_info.formats.calls_have_grammar)
     if constraint is None or otherwise is None or not able:
         return None
-    grammar: Grammar = facts.formats.auto_grammar(options, otherwise)
+    grammar: Grammar = model_info.formats.auto_grammar(options, otherwise)
     return replace(constraint, grammar=grammar)
 
 

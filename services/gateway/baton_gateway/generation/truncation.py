@@ -13,18 +13,18 @@ _LONGEST = 32768
 """Tokens that are always encoded; beyond it, text of up to four contexts."""
 
 
-def encode_limit(request: GenerationRequest, facts: ModelInfo) -> int:
+def encode_limit(request: GenerationRequest, model_info: ModelInfo) -> int:
     """Return the maximum tokens of a prompt before truncation."""
     cut = request.limits.truncate_prompt_tokens is not None
-    return max(_LONGEST, 4 * facts.max_model_len) if cut else facts.max_model_len
+    return max(_LONGEST, 4 * model_info.max_model_len) if cut else model_info.max_model_len
 
 
-def truncated(request: GenerationRequest, ids: PackedTokens, facts: ModelInfo) -> PackedTokens:
+def truncated(request: GenerationRequest, ids: PackedTokens, model_info: ModelInfo) -> PackedTokens:
     """Return the last ids that the request asks to keep. Truncation is idempotent.
 
     Raises `InvalidRequest` for a prompt beyond `encode_limit`, whose end is not known.
     """
-    most, limit = request.limits.truncate_prompt_tokens, encode_limit(request, facts)
+    most, limit = request.limits.truncate_prompt_tokens, encode_limit(request, model_info)
     if most is None:
         return ids
     if len(ids) > limit:
@@ -34,5 +34,5 @@ def truncated(request: GenerationRequest, ids: PackedTokens, facts: ModelInfo) -
             param=request.param,
         )
     if most == WHATEVER_FITS:
-        most = max(1, facts.max_model_len - max(1, request.limits.max_tokens or 0))
+        most = max(1, model_info.max_model_len - max(1, request.limits.max_tokens or 0))
     return PackedTokens(ids.tail(most))

@@ -12,19 +12,19 @@ from baton.protocol import Stats
 from baton_gateway.catalogue import ModelInfo
 
 
-def model_info(facts: ModelInfo) -> pb.GetModelInfoResponse:
+def model_info(info: ModelInfo) -> pb.GetModelInfoResponse:
     """Describe a model. Names stand where vLLM has paths: gateways have no files."""
     return pb.GetModelInfoResponse(
-        model_path=facts.model,
-        is_generation=facts.pooling is None,
-        max_context_length=facts.max_model_len,
-        vocab_size=facts.vocab_size,
+        model_path=info.model,
+        is_generation=info.pooling is None,
+        max_context_length=info.max_model_len,
+        vocab_size=info.vocab_size,
         supports_vision=False,
-        served_model_name=facts.name,
-        tokenizer_path=facts.tokenizer,
-        eos_token_ids=facts.eos_ids,
-        max_req_input_len=max(0, facts.max_model_len - 1),
-        default_sampling_params_json=msgspec.json.encode(dict(facts.sampling_defaults)).decode(),
+        served_model_name=info.name,
+        tokenizer_path=info.tokenizer,
+        eos_token_ids=info.eos_ids,
+        max_req_input_len=max(0, info.max_model_len - 1),
+        default_sampling_params_json=msgspec.json.encode(dict(info.sampling_defaults)).decode(),
     )
 
 

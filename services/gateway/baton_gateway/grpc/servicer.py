@@ -67,18 +67,18 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
     async def _admit(
         self, call: Request, request: pb.GenerateRequest
     ) -> tuple[CompletionRequest, GenerationRequest]:
-        facts = await permitted(call, None)
-        body = completion(request, facts.name)
+        model_info = await permitted(call, None)
+        body = completion(request, model_info.name)
         check_choices(body, 1, self._engine.config)
-        body = with_defaults(body, facts.sampling_defaults)
-        return body, generation(call, request, body, Head.of(call, "grpc-", facts.name))
+        body = with_defaults(body, model_info.sampling_defaults)
+        return body, generation(call, request, body, Head.of(call, "grpc-", model_info.name))
 
     async def Embed(self, request: pb.EmbedRequest, context: Context) -> pb.EmbedResponse:
         """Return the vector of a tokenised text."""
         async with self._calls.admitted(context, _method("Embed"), "/v1/embeddings") as call:
-            facts = await permitted(call, None)
+            model_info = await permitted(call, None)
             prompt = tuple(request.tokenized.input_ids)
-            fields = {"model": facts.name, "input": [list(prompt)]}
+            fields = {"model": model_info.name, "input": [list(prompt)]}
             body = build(fields, EmbeddingRequest, strict=True)
             job = await begin(call, body, "embed")
             [vector], usage = await job.run([prompt], "input", job.pooling())
@@ -117,10 +117,10 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
         """Describe this server."""
         method, path = _method("GetServerInfo"), "/v1/models"
         async with self._calls.admitted(context, method, path, limited=False) as call:
-            facts = await permitted(call, None)
+            model_info = await permitted(call, None)
             return pb.GetServerInfoResponse(
                 active_requests=self._engine.status.num_requests,
-                is_paused=facts.paused,
+                is_paused=model_info.paused,
                 last_receive_timestamp=self._last,
                 uptime_seconds=time.monotonic() - self._started_at,
                 server_type="vllm-grpc",
@@ -162,8 +162,8 @@ class VllmEngine(vllm_engine_pb2_grpc.VllmEngineServicer):  # type: ignore[misc]
     async def _profile(
         self, request: Request, action: protocol.StartProfile | protocol.StopProfile
     ) -> common_pb2.ProfileResponse:
-        facts = await permitted(request, None)
-        await self._engine.administration.profile(facts.model, action)
+        model_info = await permitted(request, None)
+        await self._engine.administration.profile(model_info.model, action)
         return common_pb2.ProfileResponse(success=True)
 
     async def GetTokenizer(

@@ -35,13 +35,13 @@ class CompletionWriter:
         body: CompletionRequest,
         head: Head,
         vocabulary: Vocabulary,
-        facts: ModelInfo,
+        model_info: ModelInfo,
         echoes: list[str],
     ) -> None:
         """`echoes`: text of each prompt, empty without `echo`."""
         self._body, self._head, self._vocabulary = body, head, vocabulary
         self._echoes = echoes
-        self._silent = facts.special_ids if body.skip_special_tokens else frozenset()
+        self._silent = model_info.special_ids if body.skip_special_tokens else frozenset()
         self.continuous_usage, self.num_choices = body.continuous_usage, body.n
         is_text = body.logprobs is None and body.max_tokens != 0
         self.plain = is_text and not self.continuous_usage

@@ -42,8 +42,8 @@ async def create(request: Request) -> Response:
 async def count_tokens(request: Request) -> Response:
     """Return the number of tokens of a prompt, without generating."""
     body = await read(request, CountTokensRequest)
-    facts = await permitted(request, body.model)
-    ids = await encoded(request, facts, chat.prompt_of(body.chat), "messages")
+    model_info = await permitted(request, body.model)
+    ids = await encoded(request, model_info, chat.prompt_of(body.chat), "messages")
     return json_response(InputTokens(len(ids)))
 
 

@@ -105,4 +105,4 @@ async def _timed(
 async def _vocabulary(request: Request, job: SpeechJob) -> Vocabulary | None:
     """The vocabulary, if log-probabilities are requested."""
     engine: Engine = request.app.state.engine
-    return await engine.models.vocabulary(job.facts.name) if job.body.asks_logprobs else None
+    return await engine.models.vocabulary(job.model_info.name) if job.body.asks_logprobs else None

@@ -114,11 +114,11 @@ class SpeechJob:
         request: Request,
         body: SpeechRequest,
         task: Task,
-        facts: ModelInfo,
+        model_info: ModelInfo,
         info: AnySpeechInfo,
         recording: Recording,
     ) -> None:
-        self.body, self.task, self.facts, self.info = body, task, facts, info
+        self.body, self.task, self.model_info, self.info = body, task, model_info, info
         self.recording = recording
         self._request = request
         self._engine: Engine = request.app.state.engine
@@ -132,14 +132,16 @@ class SpeechJob:
         Raises `InvalidRequest` for a model of another kind, an unsupported language and a file that
         is no recording.
         """
-        facts = await permitted(request, body.model)
-        if body.asks_words and not facts.max_model_len:
+        model_info = await permitted(request, body.model)
+        if body.asks_words and not model_info.max_model_len:
             engine: Engine = request.app.state.engine
             wait = engine.config.service_wait_seconds
-            facts = await engine.models.with_worker(body.model, wait)
-        info = check_speech(facts, body, task, language)
-        recording = await cancel_on_disconnect(request.receive, _prepared(request, facts, data))
-        return cls(request, body, task, facts, info, recording)
+            model_info = await engine.models.with_worker(body.model, wait)
+        info = check_speech(model_info, body, task, language)
+        recording = await cancel_on_disconnect(
+            request.receive, _prepared(request, model_info, data)
+        )
+        return cls(request, body, task, model_info, info, recording)
 
     async def language(self, given: str | None) -> str:
         """Return the code of the spoken language: `given`, or the most probable one; empty for a
@@ -227,7 +229,12 @@ class SpeechJob:
         if not isinstance(self.info, StreamedSpeechInfo):
             return None
         job = SpeechJob(
-            self._request, self.body, self.task, self.facts, self.info, self.recording.last_chunk()
+            self._request,
+            self.body,
+            self.task,
+            self.model_info,
+            self.info,
+            self.recording.last_chunk(),
         )
         # The last embedding of a spectrogram changes with the audio after it.
         count = int(job.recording.seconds / TOKEN_SECONDS) - self.info.delay - 1
@@ -251,7 +258,7 @@ class SpeechJob:
         text = self.body.prompt.strip()
         if isinstance(self.info, StreamedSpeechInfo):
             if text:
-                raise _takes_no_text(self.facts)
+                raise _takes_no_text(self.model_info)
             return self.info.prompt, {}
         if isinstance(self.info, ChatSpeechInfo):
             return speech_chat(self.info, language, text), {}
@@ -261,7 +268,7 @@ class SpeechJob:
             language,
             timestamps=self.body.timed,
             previous=await self._previous_ids(self.info, text),
-            max_previous=self.facts.max_model_len // 2 - 1,
+            max_previous=self.model_info.max_model_len // 2 - 1,
         )
         return prompt, output_rules(self.info, timestamps=self.body.timed)
 
@@ -270,8 +277,8 @@ class SpeechJob:
         if not text:
             return ()
         if info.previous < 0:
-            raise _takes_no_text(self.facts)
-        tokenizers = self._engine.tokenizers.of(self.facts.tokenizer)
+            raise _takes_no_text(self.model_info)
+        tokenizers = self._engine.tokenizers.of(self.model_info.tokenizer)
         # The tokenizer expects a space before a word.
         prompt = TextPrompt(f" {text}", add_special=False)
         return await tokenizers.encode(prompt, len(text.encode()) + 1, trace(self._request))
@@ -299,66 +306,66 @@ class SpeechJob:
         return RequestLimits(max_tokens, deadline(self._request), self.body.priority)
 
 
-def _takes_no_text(facts: ModelInfo) -> InvalidRequest:
+def _takes_no_text(model_info: ModelInfo) -> InvalidRequest:
     return invalid(
         "prompt",
-        f"Unsupported value: the model `{facts.name}` takes no text. Leave it out.",
+        f"Unsupported value: the model `{model_info.name}` takes no text. Leave it out.",
         "unsupported_value",
     )
 
 
 def check_speech(
-    facts: ModelInfo, body: SpeechRequest, task: Task, language: str | None
+    model_info: ModelInfo, body: SpeechRequest, task: Task, language: str | None
 ) -> AnySpeechInfo:
     """Return the model's prompt information. Raises `InvalidRequest` for a model or an option that
     is not supported."""
-    info = facts.speech
+    info = model_info.speech
     if info is None:
-        raise _model_error(facts, f"does not transcribe speech. {serves(facts)}")
+        raise _model_error(model_info, f"does not transcribe speech. {serves(model_info)}")
     if task == "translate" and (not isinstance(info, SpeechInfo) or info.translate < 0):
-        raise _model_error(facts, "does not translate. Use /v1/audio/transcriptions.")
-    _check_times(facts, body, info)
+        raise _model_error(model_info, "does not translate. Use /v1/audio/transcriptions.")
+    _check_times(model_info, body, info)
     if body.falls_back and not isinstance(info, SpeechInfo):
         raise InvalidRequest(
-            f"The model `{facts.name}` does not transcribe by Whisper's recipe. Leave out the "
+            f"The model `{model_info.name}` does not transcribe by Whisper's recipe. Leave out the "
             "thresholds.",
             code="unsupported_value",
             param="logprob_threshold",
         )
-    _check_language(facts, info, language)
+    _check_language(model_info, info, language)
     return info
 
 
-def _model_error(facts: ModelInfo, reason: str) -> InvalidRequest:
-    message = f"The model `{facts.name}` {reason}"
+def _model_error(model_info: ModelInfo, reason: str) -> InvalidRequest:
+    message = f"The model `{model_info.name}` {reason}"
     return InvalidRequest(message, code="unsupported_value", param="model")
 
 
-def _check_times(facts: ModelInfo, body: SpeechRequest, info: AnySpeechInfo) -> None:
+def _check_times(model_info: ModelInfo, body: SpeechRequest, info: AnySpeechInfo) -> None:
     if body.timed and not isinstance(info, SpeechInfo):
         raise invalid(
             "response_format",
-            f"Unsupported value: the model `{facts.name}` writes no timestamps. Use 'json' or "
+            f"Unsupported value: the model `{model_info.name}` writes no timestamps. Use 'json' or "
             "'text'.",
             "unsupported_value",
         )
-    if body.asks_words and not facts.alignment:
+    if body.asks_words and not model_info.alignment:
         raise invalid(
             "timestamp_granularities[]",
-            f"Unsupported value: the model `{facts.name}` does not say when words are spoken: its "
-            "generation_config.json lists no alignment heads that it has, or several ranks have a "
-            "part of it each. Use 'segment'.",
+            f"Unsupported value: the model `{model_info.name}` does not say when words are spoken: "
+            "its generation_config.json lists no alignment heads that it has, or several ranks "
+            "have a part of it each. Use 'segment'.",
             "unsupported_value",
         )
 
 
-def _check_language(facts: ModelInfo, info: AnySpeechInfo, language: str | None) -> None:
+def _check_language(model_info: ModelInfo, info: AnySpeechInfo, language: str | None) -> None:
     if language is None:
         return
     if isinstance(info, StreamedSpeechInfo):
         raise invalid(
             "language",
-            f"Unsupported value: the model `{facts.name}` takes no language. Leave it out.",
+            f"Unsupported value: the model `{model_info.name}` takes no language. Leave it out.",
             "unsupported_value",
         )
     languages = info.languages or (() if isinstance(info, ChatSpeechInfo) else (_ENGLISH,))
@@ -366,11 +373,11 @@ def _check_language(facts: ModelInfo, info: AnySpeechInfo, language: str | None)
         raise invalid(
             "language",
             f"Invalid 'language': {language[:16]!r} is not the ISO 639 code of a language that the "
-            f"model `{facts.name}` takes, such as {', '.join(sorted(languages)[:9])}.",
+            f"model `{model_info.name}` takes, such as {', '.join(sorted(languages)[:9])}.",
         )
 
 
-async def _prepared(request: Request, facts: ModelInfo, data: bytes) -> Recording:
+async def _prepared(request: Request, model_info: ModelInfo, data: bytes) -> Recording:
     """Send a recording to the media preprocessors and return its chunks. A long recording needs
     several messages."""
     engine: Engine = request.app.state.engine
@@ -379,7 +386,7 @@ async def _prepared(request: Request, facts: ModelInfo, data: bytes) -> Recordin
     chunks, total, seconds, settled = list[SpeechChunk](), 1, 0.0, 0.0
     while len(chunks) < total:
         answer = await engine.preprocessors.prepare_speech(
-            item, len(chunks), facts.model, trace(request), tenant_of(request)
+            item, len(chunks), model_info.model, trace(request), tenant_of(request)
         )
         chunks += answer.chunks
         total, seconds, settled = answer.num_chunks, answer.seconds, answer.settled

@@ -63,7 +63,7 @@ async def _segments(
 ) -> list[Segment]:
     """The segments of one chunk."""
     engine: Engine = request.app.state.engine
-    tokenizers, choice = engine.tokenizers.of(job.facts.tokenizer), output.choice
+    tokenizers, choice = engine.tokenizers.of(job.model_info.tokenizer), output.choice
     start, end = job.recording.chunks[number].start, job.recording.end(number)
     assert isinstance(job.info, SpeechInfo), "others write no timestamps"
     timed = list(timed_segments(choice.tokens, job.info, start, end))

@@ -21,7 +21,7 @@ async def word_times(
 ) -> list[Word]:
     """Return the words of a recording from the outputs of its chunks."""
     engine: Engine = request.app.state.engine
-    vocabulary = await engine.models.vocabulary(job.facts.name)
+    vocabulary = await engine.models.vocabulary(job.model_info.name)
     tokens = [output.choice.tokens for output in outputs]
     places = await job.token_positions(language, tokens)
     return [

@@ -37,8 +37,8 @@ async def create(request: Request) -> Response:
     config: Config = request.app.state.config
     if len(body.messages) > config.max_choices:
         raise array_too_long("messages", config.max_choices)
-    facts = await permitted(request, body.model)
-    body = with_defaults(body, facts.sampling_defaults)
+    model_info = await permitted(request, body.model)
+    body = with_defaults(body, model_info.sampling_defaults)
     head = Head.of(request, chat.ROUTE.id_prefix, body.model)
     works = [_generation(request, one, head, i) for i, one in enumerate(body.chats)]
     answers = await collect_all(request, works)

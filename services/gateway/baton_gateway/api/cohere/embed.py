@@ -59,9 +59,9 @@ async def create(request: Request) -> Response:
 
 
 def _prompts(body: CohereEmbedRequest, job: Job) -> list[Prompt]:
-    prompts = job.facts.task_prompts
+    prompts = job.model_info.task_prompts
     before = next((prompts[name] for name in body.prompt_names if name in prompts), "")
-    most = min(body.max_tokens or job.facts.max_model_len, job.facts.max_model_len)
+    most = min(body.max_tokens or job.model_info.max_model_len, job.model_info.max_model_len)
     keep = 0 if body.truncate == "NONE" else most
     return [_prompt(content, before, keep) for content in body.contents]
 

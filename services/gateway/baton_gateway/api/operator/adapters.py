@@ -39,13 +39,13 @@ async def unload_lora_adapter(request: Request) -> Response:
     """Stop serving an adapter. Requests that use it finish."""
     engine = _engine(request)
     body = await read(request, UnloadAdapterRequest)
-    facts = engine.models.catalogue.get(body.lora_name)
-    if facts is None or facts.parent is None:
+    model_info = engine.models.catalogue.get(body.lora_name)
+    if model_info is None or model_info.parent is None:
         raise NotFound(
             f"There is no adapter `{body.lora_name}`. GET /v1/models lists those there are.",
             param="lora_name",
         )
-    await engine.administration.unload_adapter(facts.parent, UnloadAdapter(body.lora_name))
+    await engine.administration.unload_adapter(model_info.parent, UnloadAdapter(body.lora_name))
     return PlainTextResponse(f"Success: LoRA adapter '{body.lora_name}' removed successfully.")
 
 

@@ -62,8 +62,8 @@ async def resume(request: Request) -> Response:
 @describe(answer=IsPaused)
 async def is_paused(request: Request) -> Response:
     """Return whether a model is paused."""
-    facts = await _engine(request).models.get(request.query_params.get("model"))
-    return json_response(IsPaused(facts.paused))
+    model_info = await _engine(request).models.get(request.query_params.get("model"))
+    return json_response(IsPaused(model_info.paused))
 
 
 def _engine(request: Request) -> Engine:

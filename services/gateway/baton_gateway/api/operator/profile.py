@@ -37,6 +37,6 @@ async def stop_profile(request: Request) -> Response:
 
 async def _profile(request: Request, action: StartProfile | StopProfile, status: str) -> Response:
     engine: Engine = request.app.state.engine
-    facts = await engine.models.get(request.query_params.get("model"))
-    await engine.administration.profile(facts.model, action)
+    model_info = await engine.models.get(request.query_params.get("model"))
+    await engine.administration.profile(model_info.model, action)
     return json_response(ProfileStatus(status))

@@ -56,13 +56,13 @@ async def wake_up(request: Request) -> Response:
 async def is_sleeping(request: Request) -> Response:
     """Return whether all workers of a model sleep."""
     engine: Engine = request.app.state.engine
-    facts = await engine.models.get(request.query_params.get("model"))
-    return json_response(IsSleeping(facts.asleep))
+    model_info = await engine.models.get(request.query_params.get("model"))
+    return json_response(IsSleeping(model_info.asleep))
 
 
 async def _change(request: Request, action: Sleep | WakeUp) -> Response:
     engine: Engine = request.app.state.engine
-    facts = await engine.models.get(request.query_params.get("model"))
-    await engine.administration.change_state(facts.model, action)
-    sleeps = facts.asleep if action == WakeUp(("weights",)) else isinstance(action, Sleep)
+    model_info = await engine.models.get(request.query_params.get("model"))
+    await engine.administration.change_state(model_info.model, action)
+    sleeps = model_info.asleep if action == WakeUp(("weights",)) else isinstance(action, Sleep)
     return json_response(IsSleeping(sleeps))

@@ -101,17 +101,17 @@ async def finish_weight_update(request: Request) -> Response:
 async def weight_version(request: Request) -> Response:
     """Return the version of the weights of a model."""
     engine: Engine = request.app.state.engine
-    facts = await engine.models.get(request.query_params.get("model"))
-    return json_response(WeightVersionStatus(facts.weight_version))
+    model_info = await engine.models.get(request.query_params.get("model"))
+    return json_response(WeightVersionStatus(model_info.weight_version))
 
 
 async def _model(request: Request) -> str:
     """The model of ?model=, by default the only one."""
     engine: Engine = request.app.state.engine
-    facts = await engine.models.get(request.query_params.get("model"))
-    if facts.parent is not None:
-        raise InvalidRequest(f"`{facts.name}` is an adapter: name the model.", param="model")
-    return facts.model
+    model_info = await engine.models.get(request.query_params.get("model"))
+    if model_info.parent is not None:
+        raise InvalidRequest(f"`{model_info.name}` is an adapter: name the model.", param="model")
+    return model_info.model
 
 
 def _engine(request: Request) -> Engine:

@@ -38,13 +38,13 @@ async def create(request: Request) -> Response:
 
 
 def _quote(work: PreparedRequest, engine: Engine) -> QuoteResponse:
-    request, prompts, facts = work
+    request, prompts, model_info = work
     n = max(request.sampling.n, request.sampling.beams.width if request.sampling.beams else 0)
-    rooms = [clamp_max_tokens(request, prompt.ids, facts) for prompt in prompts]
+    rooms = [clamp_max_tokens(request, prompt.ids, model_info) for prompt in prompts]
     tokens = sum(len(prompt.ids) for prompt in prompts)
-    took = engine.estimate(facts.model, tokens, max(rooms))
+    took = engine.estimate(model_info.model, tokens, max(rooms))
     return QuoteResponse(
-        model=facts.name,
+        model=model_info.name,
         prompt_tokens=tokens,
         max_completion_tokens=n * sum(rooms),
         queue_position=took.queue_position,

@@ -70,25 +70,27 @@ async def prepared(request: Request, route: StreamRoute[B], body: B) -> Prepared
     """Check and encode a request without running it. Raises what running it would raise."""
     engine: Engine = request.app.state.engine
     check_choices(body, route.num_prompts(body), engine.config)
-    facts = await permitted(request, body.model)
-    body = with_defaults(body, facts.sampling_defaults)
+    model_info = await permitted(request, body.model)
+    body = with_defaults(body, model_info.sampling_defaults)
     work = route.generation(request, body, Head.of(request, route.id_prefix, body.model))
     return await cancel_on_disconnect(request.receive, engine.prepare(work))
 
 
 async def _render(request: Request, route: StreamRoute[B], body: B) -> Response:
     engine: Engine = request.app.state.engine
-    work, prompts, facts = await prepared(request, route, body)
-    begins = [None] * len(prompts) if work.tools is None else starts(work.tools, prompts, facts)
-    tokenizers = engine.tokenizers.of(facts.tokenizer)
+    work, prompts, model_info = await prepared(request, route, body)
+    begins = (
+        [None] * len(prompts) if work.tools is None else starts(work.tools, prompts, model_info)
+    )
+    tokenizers = engine.tokenizers.of(model_info.tokenizer)
     return json_response(
         RenderResponse(
-            facts.name,
+            model_info.name,
             [
                 RenderedPrompt(
                     await tokenizers.detokenize(prompt.ids, False),
                     list(prompt.ids),
-                    clamp_max_tokens(work, prompt.ids, facts),
+                    clamp_max_tokens(work, prompt.ids, model_info),
                     start,
                 )
                 for prompt, start in zip(prompts, begins, strict=True)

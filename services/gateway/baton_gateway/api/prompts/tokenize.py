@@ -38,26 +38,26 @@ async def tokenize(request: Request) -> Response:
     """Ids of a text or of a conversation."""
     body = await read(request, TokenizeRequest)
     engine: Engine = request.app.state.engine
-    facts = await permitted(request, body.model)
+    model_info = await permitted(request, body.model)
     param = "prompt" if body.messages is None else "messages"
-    ids = await encoded(request, facts, _prompt(body), param)
+    ids = await encoded(request, model_info, _prompt(body), param)
     names = None
     if body.return_token_strs:
-        vocabulary = await engine.models.vocabulary(facts.name)
+        vocabulary = await engine.models.vocabulary(model_info.name)
         names = [vocabulary.text(token) for token in ids]
-    return json_response(TokenizeResponse(len(ids), facts.max_model_len, list(ids), names))
+    return json_response(TokenizeResponse(len(ids), model_info.max_model_len, list(ids), names))
 
 
 async def encoded(
-    request: Request, facts: ModelInfo, prompt: ChatPrompt | TextPrompt, param: str
+    request: Request, model_info: ModelInfo, prompt: ChatPrompt | TextPrompt, param: str
 ) -> PackedTokens:
     """Return the ids of a prompt that is only counted, so it may exceed the context.
 
     Raises `InvalidRequest` with `param` when it is far longer.
     """
     engine: Engine = request.app.state.engine
-    limit = max(_LONGEST, 4 * facts.max_model_len)
-    encode = engine.tokenizers.of(facts.tokenizer).encode(prompt, limit)
+    limit = max(_LONGEST, 4 * model_info.max_model_len)
+    encode = engine.tokenizers.of(model_info.tokenizer).encode(prompt, limit)
     ids = await cancel_on_disconnect(request.receive, encode)
     if len(ids) > limit:
         raise InvalidRequest(
@@ -66,8 +66,10 @@ async def encoded(
             param=param,
         )
     if isinstance(prompt, ChatPrompt) and prompt.media:
-        check_media(prompt.media, facts)
-        prepare = engine.preprocessors.prepare(prompt.media, facts.model, owner=tenant_of(request))
+        check_media(prompt.media, model_info)
+        prepare = engine.preprocessors.prepare(
+            prompt.media, model_info.model, owner=tenant_of(request)
+        )
         ids, _ = expand(ids, await cancel_on_disconnect(request.receive, prepare))
     return ids
 
@@ -91,8 +93,8 @@ async def detokenize(request: Request) -> Response:
     """Text of ids; bytes that are not UTF-8 become replacement characters."""
     body = await read(request, DetokenizeRequest)
     engine: Engine = request.app.state.engine
-    facts = await permitted(request, body.model)
-    check_prompt_ids(body.tokens, "tokens", facts)
-    tokenizers = engine.tokenizers.of(facts.tokenizer)
+    model_info = await permitted(request, body.model)
+    check_prompt_ids(body.tokens, "tokens", model_info)
+    tokenizers = engine.tokenizers.of(model_info.tokenizer)
     decode = tokenizers.detokenize(body.tokens, body.skip_special_tokens)
     return json_response(DetokenizeResponse(await cancel_on_disconnect(request.receive, decode)))

@@ -189,8 +189,8 @@ class RealtimeSession:
                 "Turns cannot be detected from within an item on. Commit or clear the audio first.",
             )
         if settings.model is not None:
-            facts = await permitted(self._queue.request(), settings.model)
-            check_speech(facts, settings.body(), "transcribe", settings.language)
+            model_info = await permitted(self._queue.request(), settings.model)
+            check_speech(model_info, settings.body(), "transcribe", settings.language)
         self._queue.settings = settings
         await self._send(SessionUpdated(session=self._shown()))
 

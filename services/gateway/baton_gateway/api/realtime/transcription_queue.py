@@ -85,8 +85,8 @@ class TranscriptionQueue:
     def _window(self) -> float:
         """Seconds of audio after which transcription begins before a commit."""
         engine: Engine = self._socket.app.state.engine
-        facts = engine.models.catalogue.get(self.settings.model or "")
-        if facts is not None and isinstance(facts.speech, StreamedSpeechInfo):
+        model_info = engine.models.catalogue.get(self.settings.model or "")
+        if model_info is not None and isinstance(model_info.speech, StreamedSpeechInfo):
             return self._config.realtime_step_seconds
         return self._config.realtime_window_seconds
 

@@ -151,7 +151,7 @@ class Utterance:
         if not job.body.asks_logprobs:
             return None
         engine: Engine = request.app.state.engine
-        return await engine.models.vocabulary(job.facts.name)
+        return await engine.models.vocabulary(job.model_info.name)
 
     def _spoken(self, part: TextPart, vocabulary: Vocabulary | None) -> SpokenText:
         if vocabulary is None:

@@ -52,12 +52,12 @@ log = logger(__name__)
 
 async def answer_response(request: Request, params: ResponsesRequest) -> Response:
     """Return the answer to a request."""
-    facts = await permitted(request, params.model)
+    model_info = await permitted(request, params.model)
     head = _head(request, params)
     if (earlier := await _earlier_response(request, head, params)) is not None:
         return earlier
     state = await state_of(request, params)
-    body = with_defaults(await fitting_chat(request, params, state), facts.sampling_defaults)
+    body = with_defaults(await fitting_chat(request, params, state), model_info.sampling_defaults)
     is_durable(request, body, ROUTE)
     writer = await response_writer(request.app.state.engine, body, head)
     work = ROUTE.generation(request, body, head)

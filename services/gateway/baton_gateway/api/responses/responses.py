@@ -47,9 +47,9 @@ async def create(request: Request) -> Response:
 async def count_input_tokens(request: Request) -> Response:
     """Return the number of tokens of a prompt, without generating."""
     body = await read(request, ResponsesRequest)
-    facts = await permitted(request, body.model)
+    model_info = await permitted(request, body.model)
     chat = await fitting_chat(request, body, await state_of(request, body))
-    ids = await encoded(request, facts, prompt_of(chat), "input")
+    ids = await encoded(request, model_info, prompt_of(chat), "input")
     return json_response(responses.CountedInput(len(ids)))
 
 

@@ -43,6 +43,6 @@ def _from(items: list[dict[str, object]], start: int) -> list[dict[str, object]]
 
 
 async def _fits(request: Request, body: ResponseChat) -> bool:
-    facts = await permitted(request, body.model)
-    ids = await encoded(request, facts, chat.prompt_of(body), "input")
-    return len(ids) + (body.limit or 1) <= facts.max_model_len
+    model_info = await permitted(request, body.model)
+    ids = await encoded(request, model_info, chat.prompt_of(body), "input")
+    return len(ids) + (body.limit or 1) <= model_info.max_model_len
