@@ -27,13 +27,13 @@ from baton.settings_file import path_in, read
 from baton.settings_help import HELP, HELP_ALL, page
 from baton_ops.supervisor import device_shares
 from baton_ops.supervisor import replicas as copies
+from baton_ops.supervisor.child import InactivityLimits
 from baton_ops.supervisor.flags import Reader, add_file, table
 from baton_ops.supervisor.help import USAGE, entries
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.processes.child_process import CHILD_MAIN
 from baton_ops.supervisor.spare import ForkedServices
-from baton_ops.supervisor.supervisor import InactivityLimits
 from baton_ops.supervisor.worker_pool import NAMES
 
 WITH_SPARE = ("gateway", "tokenizer", "scheduler")

@@ -10,7 +10,8 @@ from itertools import count
 
 from baton.errors import SettingsError
 from baton.logs import logger
-from baton_ops.supervisor.supervisor import InactivityLimits, Supervisor
+from baton_ops.supervisor.child import InactivityLimits
+from baton_ops.supervisor.supervisor import Supervisor
 
 NAMES = {"both": "worker", "prefill": "prefill", "decode": "decode", "encode": "encode"}
 """Name prefixes of workers by role; a number follows."""

@@ -9,6 +9,7 @@ import pytest
 
 from baton.errors import SettingsError
 from baton.settings import SERVICES, Settings, config_classes
+from baton_ops.supervisor.child import InactivityLimits
 from baton_ops.supervisor.options import (
     CHILD_MAIN,
     Serve,
@@ -24,7 +25,6 @@ from baton_ops.supervisor.options import (
     worker_spare,
     workers,
 )
-from baton_ops.supervisor.supervisor import InactivityLimits
 
 RUN = Path("/run/baton")
 

@@ -36,8 +36,8 @@ WAITING = "import sys, time; sys.stdin.buffer.readline(); time.sleep(600)"
 @pytest.fixture
 def spared(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], Supervisor]]:
     """A supervisor whose one child has a spare that runs some code, as soon as may be."""
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.child.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.child.FIRST_SPARE_SECONDS", 0.0)
     made: list[Supervisor] = []
 
     def build(code: str) -> Supervisor:

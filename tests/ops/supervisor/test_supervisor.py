@@ -11,15 +11,8 @@ from pathlib import Path
 
 import pytest
 
-from baton_ops.supervisor.supervisor import (
-    FIRST_DELAY,
-    HEALTHY_SECONDS,
-    LONGEST_DELAY,
-    Backoff,
-    InactivityLimits,
-    Supervisor,
-    describe,
-)
+from baton_ops.supervisor.child import InactivityLimits
+from baton_ops.supervisor.supervisor import Supervisor
 from tests.fakes.supervisor_loop import tick_until
 
 SLEEP = "import time; time.sleep(600)"
@@ -67,19 +60,6 @@ def alive(number: int) -> bool:
     except ProcessLookupError:
         return False
     return True
-
-
-def test_backoff_begins_with_none_doubles_up_to_a_bound_and_forgets_after_good_health() -> None:
-    backoff = Backoff()
-    pauses = [backoff.after(uptime=0.1) for _ in range(9)]
-    assert pauses[:4] == [0.0, FIRST_DELAY, 2 * FIRST_DELAY, 4 * FIRST_DELAY]
-    assert pauses[-1] == LONGEST_DELAY
-    assert backoff.after(uptime=HEALTHY_SECONDS) == 0.0
-
-
-def test_ends_are_described_in_words() -> None:
-    assert describe(-signal.SIGKILL) == "was killed by SIGKILL"
-    assert describe(70) == "ended with exit code 70"
 
 
 def test_a_killed_child_is_reported_in_one_line_and_restarted(

@@ -12,7 +12,8 @@ from typing import Any
 import pytest
 
 from baton.errors import SettingsError
-from baton_ops.supervisor.supervisor import InactivityLimits, Supervisor
+from baton_ops.supervisor.child import InactivityLimits
+from baton_ops.supervisor.supervisor import Supervisor
 from baton_ops.supervisor.worker_pool import WorkerPool
 from tests.fakes.supervisor_loop import tick_until
 

@@ -37,8 +37,8 @@ NAMES = ("one", "two")
 @pytest.fixture
 def build(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[..., Supervisor]]:
     """Supervisors of services that are forked from a process which runs some code."""
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.FIRST_SPARE_SECONDS", 0.0)
-    monkeypatch.setattr("baton_ops.supervisor.supervisor.SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.child.FIRST_SPARE_SECONDS", 0.0)
+    monkeypatch.setattr("baton_ops.supervisor.child.SPARE_SECONDS", 0.0)
     monkeypatch.setattr("baton_ops.supervisor.spare.FIRST_DELAY", 0.1)
     made = list[Supervisor]()
 
