@@ -1,6 +1,6 @@
 """Two ranks on device doubles: `python -m tests.fakes.double_ranks MEETING MODEL REPORT`
-is the follower. Its report is what the host did in each order: a JSON list of
-[order, uploads, downloads, how often it waited for the device, replays of steps with prompts]."""
+is the follower. Its report is what the host did in each command: a JSON list of
+[command, uploads, downloads, how often it waited for the device, replays of steps with prompts]."""
 
 from __future__ import annotations
 
@@ -19,6 +19,7 @@ from baton_worker.attention.selector import AttentionSelector
 from baton_worker.attention.staged_buffers import StagedBuffers
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.distributed.communicator import Arrival, Communicator
 from baton_worker.distributed.host_ranks import HostRanks
 from baton_worker.executor.commands import End, Reader, Step
@@ -86,7 +87,9 @@ def _here(tensor: Tensor) -> Tensor:
 def load(path: Path, ranks: Communicator) -> LoadedModel:
     """A rank's part of a model on its double."""
     attention = AttentionSelector("triton")
-    return load_model(path, BuildContext(DOUBLE, torch.float32, attention=attention), ranks=ranks)
+    return load_model(
+        path, BuildContext(DOUBLE, torch.float32, attention=attention), split=ModelSplit(ranks)
+    )
 
 
 def replayed(loaded: LoadedModel, cache: KVCache, ranks: Communicator) -> GraphedModel:
@@ -109,8 +112,8 @@ def mixed_replays() -> Iterator[list[int]]:
 
 
 def follow(meeting: Path, model: Path, report: Path) -> None:
-    """Rank 1, up to the order `End`."""
-    orders, found = Reader(sys.stdin.buffer, DOUBLE), list[tuple[str, int, int, int, int]]()
+    """Rank 1, up to the command `End`."""
+    commands, found = Reader(sys.stdin.buffer, DOUBLE), list[tuple[str, int, int, int, int]]()
     with (
         interpreter(),
         torch.inference_mode(),
@@ -126,15 +129,15 @@ def follow(meeting: Path, model: Path, report: Path) -> None:
         buffers = StagedBuffers(DOUBLE, double)
         shard, graphs = Shard(loaded.model, cache), lambda _: replayed(loaded, cache, ranks)
         follower = Follower(shard, None, ranks, buffers=buffers, graphs=graphs)
-        while not isinstance(order := orders.next(), End):
+        while not isinstance(command := commands.next(), End):
             double.clear()
             mixed.clear()
-            if isinstance(order, Step):  # The leader has read the step before the last one.
+            if isinstance(command, Step):  # The leader has read the step before the last one.
                 double.ended(but=1)
-            follower._execute(order)
+            follower._execute(command)
             counts, waits = double.counts, sum(double.blocking.values())
             told = counts["upload"], counts["download"], waits, len(mixed)
-            found.append((type(order).__name__, *told))
+            found.append((type(command).__name__, *told))
     report.write_text(json.dumps(found))
 
 

@@ -1,7 +1,7 @@
 """Rank 1 of 2, kept alive over many tiny models: `python -m tests.fakes.second_rank MEETING`.
 
-Its standard input has an order `Begin` per model, whose settings are `tests.fakes.two_ranks.Given`;
-then orders as from any leader, up to `End`.
+Its standard input has a command `Begin` per model, whose settings are
+`tests.fakes.two_ranks.Given`; then commands as from any leader, up to `End`.
 """
 
 from __future__ import annotations
@@ -27,20 +27,20 @@ from tests.fakes.two_ranks import Given
 def main() -> None:
     die_with_parent(sys.stdin.buffer)
     torch.set_num_threads(1)
-    ranks, orders = HostRanks(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
-    while isinstance(begin := orders.next(), Begin):
+    ranks, commands = HostRanks(Path(sys.argv[1]), 1, 2), Reader(sys.stdin.buffer)
+    while isinstance(begin := commands.next(), Begin):
         given = Given(**begin.settings)
         try:
             loaded = given.load(ranks)
         except SettingsError:  # The leader raises the same.
-            assert isinstance(orders.next(), End)
+            assert isinstance(commands.next(), End)
             continue
         assert isinstance(loaded.model, Model)
         cache = KVCache(**given.pages(loaded))
         host, targets = HostPages(cache, given.host_pages), None
         if given.adapters:
             targets = LoraTargets(loaded.model, loaded.spec, loaded.parts)
-        Follower(Shard(loaded.model, cache, targets), host, ranks).run(orders)
+        Follower(Shard(loaded.model, cache, targets), host, ranks).run(commands)
 
 
 if __name__ == "__main__":

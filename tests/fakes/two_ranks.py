@@ -14,6 +14,7 @@ import torch
 
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.host_ranks import HostRanks
@@ -64,10 +65,12 @@ class Given:
         loaded = load_model(
             path,
             build,
-            ranks=SingleRank() if pipeline else everyone,
-            pipeline=pipeline,
-            experts=self.experts,
-            context_parallel=self.context,
+            split=ModelSplit(
+                SingleRank() if pipeline else everyone,
+                pipeline=pipeline,
+                experts=self.experts,
+                context_parallel=self.context,
+            ),
         )
         settings = Config(model=self.path, speculative_config=self.speculative)
         drafter = load_drafter(settings, loaded, path, build, everyone, ())
@@ -111,29 +114,29 @@ class TwoRanks:
     def __init__(self, meeting: Path) -> None:
         command = [sys.executable, "-m", "tests.fakes.second_rank", str(meeting)]
         self.process = subprocess.Popen(command, stdin=subprocess.PIPE, cwd=ROOT)
-        self.orders = Pipe([cast(BinaryIO, self.process.stdin)])
+        self.commands = Pipe([cast(BinaryIO, self.process.stdin)])
         self.ranks = HostRanks(meeting, 0, 2)
 
     @contextmanager
     def serving(self, path: Path, **changes: Any) -> Iterator[Led]:
         """Serve a checkpoint on both ranks, in float32. `changes` are of the fields of `Given`."""
         given = Given(str(path), **changes)
-        self.orders.send(Begin(1, 2, "", asdict(given)))
+        self.commands.send(Begin(1, 2, "", asdict(given)))
         try:
             loaded = given.load(self.ranks)
             assert isinstance(loaded.model, Model)
-            cache = LedCache(**given.pages(loaded), orders=self.orders)
-            host = LedHostPages(cache, given.host_pages, self.orders)
+            cache = LedCache(**given.pages(loaded), commands=self.commands)
+            host = LedHostPages(cache, given.host_pages, self.commands)
             ranks = SingleRank() if given.stages > 1 else self.ranks
-            model = LedModel(loaded.model, self.orders, ranks)
+            model = LedModel(loaded.model, self.commands, ranks)
             yield Led(replace(loaded, model=model), cache, host)  # type: ignore[arg-type]
         finally:
-            self.orders.send(End())
+            self.commands.send(End())
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """As `LeaderExecutor` does."""
         each = [(name, *pair) for name, pair in pairs.items()]
-        self.orders.send(PutAdapter(slot, each))
+        self.commands.send(PutAdapter(slot, each))
 
     def close(self) -> None:
         self.process.kill()

@@ -54,7 +54,7 @@ from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.config import Config
 from baton_worker.engine.batch.draft_tokens import DraftOptions
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
@@ -129,12 +129,14 @@ class Team:
         kind: dict[str, Any] = {"dtype": self.dtype, "device": DEVICE, "groups": groups}
         cache = KVCache(self.loaded.spec, num_pages, size, **kind, spare=1)
         batch = InputBatch(
-            max_num_seqs=8,
-            max_model_len=self.max_length,
-            page_size=size,
-            num_pages=num_pages,
-            vocab_size=self.loaded.vocab_size,
-            windows=groups.windows,
+            BatchSizes(
+                max_num_seqs=8,
+                max_model_len=self.max_length,
+                page_size=size,
+                num_pages=num_pages,
+                vocab_size=self.loaded.vocab_size,
+                windows=groups.windows,
+            ),
             drafting=DraftOptions(self._proposers.get(role), 4),
         )
         name = f"{role}-{len(self.desks)}"

@@ -9,20 +9,16 @@ import numpy as np
 
 from baton.protocol import NewSequence, Plan, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.batch.step_inputs import StepInputs
 from baton_worker.engine.batch.step_outputs import Committed, StepOutputs
 
 
 def batch(**changes: Any) -> InputBatch:
-    sizes = {
-        "max_num_seqs": 4,
-        "max_model_len": 16,
-        "page_size": 4,
-        "num_pages": 8,
-        "vocab_size": 50,
-    }
-    return InputBatch(**sizes | changes)
+    """A small batch with other sizes or options."""
+    sizes = BatchSizes(4, 16, page_size=4, num_pages=8, vocab_size=50)
+    others = {name: changes.pop(name) for name in sizes._fields if name in changes}
+    return InputBatch(sizes._replace(**others), **changes)
 
 
 def plan(step: int = 0, **columns: Any) -> Plan:

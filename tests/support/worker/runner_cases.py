@@ -6,7 +6,7 @@ import torch
 
 from baton.protocol import Sampling
 from baton_worker.checkpoint.loaded_model import LoadedModel
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
@@ -28,11 +28,13 @@ def planner_of(
 ) -> Planner:
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE, spare=1)
     batch = InputBatch(
-        max_num_seqs=16,
-        max_model_len=loaded.max_length,
-        page_size=PAGE_SIZE,
-        num_pages=NUM_PAGES,
-        vocab_size=loaded.vocab_size,
+        BatchSizes(
+            max_num_seqs=16,
+            max_model_len=loaded.max_length,
+            page_size=PAGE_SIZE,
+            num_pages=NUM_PAGES,
+            vocab_size=loaded.vocab_size,
+        )
     )
     runner = ModelRunner(CausalForward(model or loaded.model, cache, DEVICE), cache, batch)
     return Planner(runner, num_pages=NUM_PAGES, page_size=PAGE_SIZE, chunk=chunk)

@@ -37,7 +37,7 @@ from baton_worker.engine.async_scheduling.async_forward import AsyncForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.draft_tokens import DraftOptions
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.engine.plan_queue import PlanQueue
@@ -100,12 +100,14 @@ class House:
             spare=1,
         )
         batch = InputBatch(
-            max_num_seqs=8,
-            max_model_len=256,
-            page_size=4,
-            num_pages=num_pages,
-            vocab_size=loaded.vocab_size,
-            windows=groups.windows,
+            BatchSizes(
+                max_num_seqs=8,
+                max_model_len=256,
+                page_size=4,
+                num_pages=num_pages,
+                vocab_size=loaded.vocab_size,
+                windows=groups.windows,
+            ),
             adapters=adapters and AdapterSlots(adapters, adapters.targets, 2, 8),
             drafting=DraftOptions(proposer, num_speculative_tokens, token_tree=token_tree),
         )

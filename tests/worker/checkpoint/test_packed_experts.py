@@ -16,6 +16,7 @@ from torch import Tensor
 from baton.errors import SettingsError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.kernels.mxfp4 import dequantise
 from baton_worker.layers.build_context import BuildContext
@@ -145,7 +146,7 @@ def test_each_rank_holds_its_part_packed(tmp_path: Path, driver: Any, name: str)
     expected = logits(load_model(tmp_path, SITE), driver)
 
     def part(ranks: Threaded, experts: str | None) -> tuple[Tensor, float]:
-        loaded = load_model(tmp_path, SITE, ranks=ranks, experts=experts)
+        loaded = load_model(tmp_path, SITE, split=ModelSplit(ranks, experts=experts))
         return logits(loaded, driver), expert_bits(loaded, expert_weights(oracle) // 2)
 
     for experts in (None, "linear"):
@@ -210,10 +211,13 @@ def test_blocks_that_would_be_torn_apart_are_refused(tmp_path: Path, driver: Any
         **sizes,
     )
     with pytest.raises(SettingsError, match=r"down_proj\.weight is stored in blocks of 32 col"):
-        together(2, lambda ranks: load_model(tmp_path, SITE, ranks=ranks))
+        together(2, lambda ranks: load_model(tmp_path, SITE, split=ModelSplit(ranks)))
     expected = logits(load_model(tmp_path, SITE), driver)
     for found in together(
-        2, lambda ranks: logits(load_model(tmp_path, SITE, ranks=ranks, experts="linear"), driver)
+        2,
+        lambda ranks: logits(
+            load_model(tmp_path, SITE, split=ModelSplit(ranks, experts="linear")), driver
+        ),
     ):
         assert (found - expected).abs().max() < 1e-4
 
@@ -253,7 +257,7 @@ def test_mxfp4_stays_packed(tmp_path: Path, driver: Any, experts: str | None) ->
     expected = logits(loaded, driver)
 
     def part(ranks: Threaded) -> tuple[Tensor, float]:
-        mine = load_model(path, SITE, ranks=ranks, experts=experts)
+        mine = load_model(path, SITE, split=ModelSplit(ranks, experts=experts))
         return logits(mine, driver), expert_bits(mine, weights // 2)
 
     for found, held in together(2, part):

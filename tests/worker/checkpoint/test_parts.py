@@ -16,7 +16,9 @@ from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.formats.safetensors import SafetensorsFolder
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.config import Quantize
+from baton_worker.distributed.communicator import SingleRank
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.embedding import Table
@@ -34,10 +36,14 @@ needs_kernels = pytest.mark.skipif(
 
 
 def load(
-    path: Path, ranks: Threaded | None = None, quantize: Quantize = "none", **changes: Any
+    path: Path,
+    ranks: Threaded | None = None,
+    quantize: Quantize = "none",
+    experts: str | None = None,
 ) -> LoadedModel:
     context = BuildContext(CPU, torch.float32, quantization=quantize)
-    return load_model(path, context, ranks=ranks, **changes)
+    split = ModelSplit(ranks or SingleRank(), experts=experts)
+    return load_model(path, context, split=split)
 
 
 def answers(path: Path, driver: Any, size: int, **changes: Any) -> list[Tensor]:

@@ -21,6 +21,4 @@ def test_a_model_without_experts_has_none_to_deal_out(tmp_path: Path) -> None:
     full = served_task(read_config(tmp_path), tmp_path)
     context = BuildContext(torch.device("cpu"), torch.float32)
     with pytest.raises(SettingsError, match="--enable-expert-parallel: this model has no experts"):
-        together(
-            2, lambda ranks: rank_share(full, context, ModelSplit(ranks, None, None, "linear", 1))
-        )
+        together(2, lambda ranks: rank_share(full, context, ModelSplit(ranks, experts="linear")))

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from baton.errors import SettingsError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.distributed.expert_parallel import ExchangedExperts, LockstepModel
 from baton_worker.distributed.step_sync import StepSync
 from baton_worker.layers.build_context import BuildContext
@@ -40,7 +41,7 @@ def served(
     """What a rank answers to its prompts, and the logits of one token more; it then lends its
     experts until all are done."""
     lockstep = StepSync(ranks, way, CPU)
-    part = loaded(folder, lockstep=lockstep, experts="linear", **changes)
+    part = loaded(folder, split=ModelSplit(lockstep=lockstep, experts="linear"), **changes)
     model = LockstepModel(part.model, lockstep)
     run = Driver(replace(part, model=model), len(PROMPTS[ranks.rank]))
     tokens = run.greedy(PROMPTS[ranks.rank], LENGTHS[ranks.rank])
@@ -79,7 +80,7 @@ def test_a_token_does_not_see_who_else_is_there(tmp_path: Path) -> None:
 
     def part(ranks: Any) -> list[Tensor]:
         lockstep, found = StepSync(ranks, "allgather_reducescatter", CPU), list[Tensor]()
-        part = loaded(tmp_path, lockstep=lockstep, experts="linear")
+        part = loaded(tmp_path, split=ModelSplit(lockstep=lockstep, experts="linear"))
         model = LockstepModel(part.model, lockstep)
         for alone in (True, False):
             if alone and ranks.rank:
@@ -102,7 +103,7 @@ def test_a_step_that_answers_nothing_takes_part_in_every_layer(tmp_path: Path) -
 
     def part(ranks: Any) -> Tensor | None:
         lockstep = StepSync(ranks, "allgather_reducescatter", CPU)
-        part = loaded(tmp_path, lockstep=lockstep, experts="linear")
+        part = loaded(tmp_path, split=ModelSplit(lockstep=lockstep, experts="linear"))
         model = LockstepModel(part.model, lockstep)
         if ranks.rank:
             for _ in range(2):
@@ -162,7 +163,7 @@ def test_only_the_experts_are_dealt_out(tmp_path: Path) -> None:
 
     def part(ranks: Any) -> Any:
         lockstep = StepSync(ranks, "naive", CPU)
-        return loaded(tmp_path, lockstep=lockstep, experts="round_robin")
+        return loaded(tmp_path, split=ModelSplit(lockstep=lockstep, experts="round_robin"))
 
     whole, parts = loaded(tmp_path), together(2, part)
     held = [sum(e.weight_bytes for e in experts(m.model)) for m in (whole, *parts)]

@@ -15,6 +15,7 @@ from baton.errors import SettingsError
 from baton_worker import spec
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.config import Config
 from baton_worker.distributed.communicator import SingleRank
 from baton_worker.distributed.pipeline_parallel import (
@@ -124,7 +125,7 @@ def quarter(folder: Path, rank: int) -> list[list[list[float]]]:
     torch.set_num_threads(1)
     config = Config(tensor_parallel_size=2, pipeline_parallel_size=2, device="cpu")
     ranks, pipeline = join_stages(folder.with_name("meeting"), rank, config, SITE.device)
-    run: Any = Driver(load_model(folder, SITE, ranks=ranks, pipeline=pipeline), 1)
+    run: Any = Driver(load_model(folder, SITE, split=ModelSplit(ranks, pipeline=pipeline)), 1)
     with torch.inference_mode():
         steps = [run.hidden({0: list(range(3, 30))}), run.hidden({0: [4]})]
         return [run.loaded.model.logits(step).tolist() for step in steps] if rank < 2 else []

@@ -19,7 +19,7 @@ from baton_worker.attention import AttentionBatch, AttentionSpec
 from baton_worker.attention.backends.cpu import CpuBackend
 from baton_worker.attention.selector import AttentionSelector
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
@@ -69,11 +69,13 @@ def counted() -> Iterator[Allocations]:
 def planner_of(folder: Path, dtype: torch.dtype) -> Planner:
     loaded = load_model(folder, BuildContext(DEVICE, dtype))
     batch = InputBatch(
-        max_num_seqs=4,
-        max_model_len=loaded.max_length,
-        page_size=PAGE_SIZE,
-        num_pages=NUM_PAGES,
-        vocab_size=loaded.vocab_size,
+        BatchSizes(
+            max_num_seqs=4,
+            max_model_len=loaded.max_length,
+            page_size=PAGE_SIZE,
+            num_pages=NUM_PAGES,
+            vocab_size=loaded.vocab_size,
+        )
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=dtype, device=DEVICE)
     runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)

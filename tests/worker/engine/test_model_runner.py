@@ -29,7 +29,7 @@ from baton_scheduler.state import State
 from baton_worker.attention import AttentionBatch
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.forward.causal_forward import CausalForward, CausalModel
 from baton_worker.engine.model_runner import ModelRunner
@@ -311,8 +311,8 @@ def test_a_plan_without_rows_is_answered(planner: Planner) -> None:
 def scheduled(loaded: LoadedModel, requests: list[list[int]], *, caching: bool) -> Scheduled:
     """Requests one after the other through the scheduler's own plans, with pages of 4 tokens."""
     cache = KVCache(loaded.spec, 64, 4, dtype=torch.float32, device=DEVICE)
-    sizes = {"page_size": 4, "num_pages": 64, "vocab_size": loaded.vocab_size}
-    batch = InputBatch(max_num_seqs=8, max_model_len=256, **sizes)
+    sizes = BatchSizes(8, 256, page_size=4, num_pages=64, vocab_size=loaded.vocab_size)
+    batch = InputBatch(sizes)
     runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)
     state = State(SchedulerOptions(enable_prefix_caching=caching, max_steps_per_plan=1))
     info = WorkerInfo("m", 64, 4, 8, 2048, 256, loaded.vocab_size)

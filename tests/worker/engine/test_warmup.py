@@ -14,7 +14,7 @@ import torch
 
 from baton.protocol.token_columns import unpack
 from baton_worker.engine import warmup
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.kernels import triton
 from baton_worker.kv_cache import LayerGroups
@@ -41,12 +41,14 @@ LARGE = EngineConfig(
 def run(resolved: EngineConfig) -> tuple[InputBatch, list[int]]:
     """Apply the plans without a model; the batch and the rows of each step."""
     batch = InputBatch(
-        max_num_seqs=resolved.max_num_seqs,
-        max_model_len=resolved.max_model_len,
-        page_size=resolved.page_size,
-        num_pages=resolved.num_pages,
-        vocab_size=resolved.vocab_size,
-        windows=resolved.groups.windows,
+        BatchSizes(
+            max_num_seqs=resolved.max_num_seqs,
+            max_model_len=resolved.max_model_len,
+            page_size=resolved.page_size,
+            num_pages=resolved.num_pages,
+            vocab_size=resolved.vocab_size,
+            windows=resolved.groups.windows,
+        )
     )
     sizes = []
     for plan in warmup.plans(resolved):

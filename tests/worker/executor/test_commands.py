@@ -16,13 +16,13 @@ from baton_worker.attention import AttentionBatch
 from baton_worker.executor.commands import (
     Begin,
     Clear,
+    Command,
     Copy,
     End,
     Forget,
     Forward,
     Load,
     Logits,
-    Order,
     Pipe,
     Reader,
     Store,
@@ -40,7 +40,7 @@ def ends() -> Iterator[tuple[BinaryIO, BinaryIO]]:
 
 
 @pytest.mark.parametrize(
-    "order",
+    "command",
     [
         Begin(1, 2, "/run/ranks", {"model": "/m", "threads": 2, "keys_dir": None}),
         Logits((3, 64)),
@@ -54,11 +54,13 @@ def ends() -> Iterator[tuple[BinaryIO, BinaryIO]]:
         Forget(),
         End(),
     ],
-    ids=lambda order: type(order).__name__,
+    ids=lambda command: type(command).__name__,
 )
-def test_orders_come_out_as_they_went_in(ends: tuple[BinaryIO, BinaryIO], order: Order) -> None:
-    Pipe([ends[1]]).send(order)
-    assert Reader(ends[0]).next() == order
+def test_commands_come_out_as_they_went_in(
+    ends: tuple[BinaryIO, BinaryIO], command: Command
+) -> None:
+    Pipe([ends[1]]).send(command)
+    assert Reader(ends[0]).next() == command
 
 
 def test_a_ragged_step_comes_out_as_it_went_in(ends: tuple[BinaryIO, BinaryIO]) -> None:
@@ -67,10 +69,10 @@ def test_a_ragged_step_comes_out_as_it_went_in(ends: tuple[BinaryIO, BinaryIO]) 
     batch = AttentionBatch.build_all([3, 1], [0, 5], tables, 4, CPU)
     tokens, positions = torch.tensor([5, 6, 7, 8]), torch.tensor([0, 1, 2, 5])
     Pipe([ends[1]]).send(Forward(tokens, positions, batch, True))
-    order = Reader(ends[0]).next()
-    assert isinstance(order, Forward) and order.whole
-    assert torch.equal(order.tokens, tokens) and torch.equal(order.positions, positions)
-    for ours, theirs in ((order.batch, batch), (order.batch.of(1), batch.of(1))):
+    command = Reader(ends[0]).next()
+    assert isinstance(command, Forward) and command.whole
+    assert torch.equal(command.tokens, tokens) and torch.equal(command.positions, positions)
+    for ours, theirs in ((command.batch, batch), (command.batch.of(1), batch.of(1))):
         assert (ours.query_lens, ours.num_computed, ours.page_size) == ((3, 1), (0, 5), 4)
         for name in ("query_start_loc", "seq_lens", "block_table", "slot_mapping"):
             found, expected = getattr(ours, name), getattr(theirs, name)
@@ -82,7 +84,7 @@ def test_a_closed_pipe_is_the_end(ends: tuple[BinaryIO, BinaryIO]) -> None:
     assert Reader(ends[0]).next() == End()
 
 
-def test_every_follower_gets_every_order() -> None:
+def test_every_follower_gets_every_command() -> None:
     pipes = [os.pipe() for _ in range(3)]
     files = [os.fdopen(writing, "wb") for _, writing in pipes]
     Pipe(list(files)).send(Clear(1, 2))
@@ -93,10 +95,10 @@ def test_every_follower_gets_every_order() -> None:
         file.close()
 
 
-def test_what_is_no_order_is_refused(ends: tuple[BinaryIO, BinaryIO]) -> None:
+def test_what_is_no_command_is_refused(ends: tuple[BinaryIO, BinaryIO]) -> None:
     data = msgspec.msgpack.encode(["reboot"])
     frames.send(ends[1], data)
     with pytest.raises(msgspec.ValidationError):
         Reader(ends[0]).next()
-    with pytest.raises(AssertionError, match="orders carry no"):
+    with pytest.raises(AssertionError, match="commands carry no"):
         Pipe([]).send(Begin(1, 2, "", {"model": object()}))

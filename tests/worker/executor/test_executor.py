@@ -117,7 +117,7 @@ def test_weights_of_two_ranks_change_as_those_of_one(
     # A rank that cannot load them says so to all: nothing changes.
     team: Any = two._team
     loaded = two.load_version(versions[0])
-    team._followers.orders.send(LoadShard(str(tmp_path / "nowhere"), []))
+    team._followers.commands.send(LoadShard(str(tmp_path / "nowhere"), []))
     assert "Rank 1 could not load them" in two.try_out(loaded)
     two.drop_version()
     assert tokens(two) == before

@@ -64,7 +64,7 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
     command = [sys.executable, "-m", "tests.fakes.double_ranks", meeting, model, report]
     follower = subprocess.Popen(list(map(str, command)), stdin=subprocess.PIPE, cwd=ROOT)
     try:
-        orders = Pipe([cast(BinaryIO, follower.stdin)])
+        commands = Pipe([cast(BinaryIO, follower.stdin)])
         with (
             interpreter(),
             torch.inference_mode(),
@@ -78,14 +78,14 @@ def test_ranks_replay_and_launch_ahead_with_the_tokens_of_one(tmp_path: Path) ->
                 house = House(loaded, ONE_STEP, link=double, device=DOUBLE)
                 forward = house.runner.forward
                 graphed = replayed(loaded, forward._cache, ranks)  # type: ignore[attr-defined]
-                forward.model = led = LedModel(graphed, orders, ranks)  # type: ignore[attr-defined]
+                forward.model = led = LedModel(graphed, commands, ranks)  # type: ignore[attr-defined]
                 led.watch(forward.buffers, 1)  # type: ignore[attr-defined]
                 if captured:
-                    orders.send(Capture())
+                    commands.send(Capture())
                     assert why_uncaptured(graphed) is None
                 mixed.clear()
                 assert run(house, double) == expected
-        orders.send(End())
+        commands.send(End())
         assert follower.wait(60) == 0
     finally:
         follower.kill()

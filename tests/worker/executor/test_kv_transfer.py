@@ -41,7 +41,7 @@ from tests.fakes.page_caches import (
 
 @dataclass
 class Side:
-    """A worker of two ranks, both in this process; the orders go over a pipe as ever."""
+    """A worker of two ranks, both in this process; the commands go over a pipe as ever."""
 
     relay: LeaderKVTransfer
     first: KVTransferManager
@@ -50,10 +50,10 @@ class Side:
     caches: tuple[KVCache, KVCache]
 
 
-def follow(orders: Reader, relay: FollowerKVTransfer) -> None:
-    """What a follower does with orders that concern its relay."""
-    while isinstance(order := orders.next(), Take | Forget):
-        relay.reset() if isinstance(order, Forget) else relay.take(order.message)
+def follow(commands: Reader, relay: FollowerKVTransfer) -> None:
+    """What a follower does with commands that concern its relay."""
+    while isinstance(command := commands.next(), Take | Forget):
+        relay.reset() if isinstance(command, Forget) else relay.take(command.message)
 
 
 def side(stack: ExitStack, run_dir: Path, name: str, caches: tuple[KVCache, KVCache]) -> Side:
@@ -62,8 +62,8 @@ def side(stack: ExitStack, run_dir: Path, name: str, caches: tuple[KVCache, KVCa
     config = Config(
         run_dir=run_dir, kv_transports="tcp", bind_kv="tcp://127.0.0.1:*", trusted_network=True
     )
-    (orders, ordering), (reports, reporting) = os.pipe(), os.pipe()
-    writing, reading = os.fdopen(ordering, "wb"), os.fdopen(orders, "rb")
+    (commands, ordering), (reports, reporting) = os.pipe(), os.pipe()
+    writing, reading = os.fdopen(ordering, "wb"), os.fdopen(commands, "rb")
     told, telling = os.fdopen(reports, "rb"), os.fdopen(reporting, "wb")
     own = [KVTransferManager(pages, config, f"{name}/{rank}") for rank, pages in enumerate(caches)]
     follower = FollowerKVTransfer(own[1], 1, telling)

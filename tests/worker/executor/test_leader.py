@@ -21,10 +21,10 @@ from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.executor.commands import (
     Clear,
+    Command,
     Copy,
     Load,
     Logits,
-    Order,
     Store,
     Zero,
 )
@@ -44,13 +44,13 @@ class Told:
     """A pipe that remembers, and what the pages held at the time."""
 
     def __init__(self) -> None:
-        self.orders: list[Order] = []
+        self.commands: list[Command] = []
         self.to: list[slice] = []
         self.looks: list[float] = []
         self.cache: KVCache | None = None
 
-    def send(self, order: Order, to: slice = slice(None)) -> None:
-        self.orders.append(order)
+    def send(self, command: Command, to: slice = slice(None)) -> None:
+        self.commands.append(command)
         self.to.append(to)
         if self.cache is not None:
             self.looks.append(float(self.cache.layers[0].sum()))
@@ -63,7 +63,7 @@ def told() -> Any:
 
 @pytest.fixture
 def cache(told: Any) -> LedCache:
-    made = LedCache(spec(1, 4), 8, 4, dtype=torch.float32, device=CPU, orders=told)
+    made = LedCache(spec(1, 4), 8, 4, dtype=torch.float32, device=CPU, commands=told)
     for number, layer in enumerate(made.layers):
         layer.copy_(torch.arange(8.0 * (number + 1), 8.0 * (number + 2)).view(8, 1, 1, 1, 1))
     return made
@@ -73,12 +73,12 @@ def test_pages_are_copied_and_cleared_here_and_there(told: Any, cache: LedCache)
     cache.copy([1, 2], [3, 4])
     cache.clear(1, 2)
     cache.clear(0)
-    assert told.orders == [Copy([1, 2], [3, 4]), Clear(1, 2), Clear(0, 0)]
+    assert told.commands == [Copy([1, 2], [3, 4]), Clear(1, 2), Clear(0, 0)]
     layer = cache.layers[0]
     assert layer[[3, 4], 0, 0, 0, 0].tolist() == [9.0, 10.0]
     assert not layer[0].any() and layer[1, :2].all() and not layer[1, 2:].any()
     cache.zero()
-    assert told.orders[3:] == [Zero()] and not layer.any()
+    assert told.commands[3:] == [Zero()] and not layer.any()
 
 
 def test_pages_go_to_the_host_and_back_here_and_there(told: Any, cache: LedCache) -> None:
@@ -86,11 +86,11 @@ def test_pages_go_to_the_host_and_back_here_and_there(told: Any, cache: LedCache
     host.store([5], [1])
     cache.clear(5)
     host.load([1], [6])
-    assert told.orders == [Store([5], [1]), Clear(5, 0), Load([1], [6])]
+    assert told.commands == [Store([5], [1]), Clear(5, 0), Load([1], [6])]
     assert cache.layers[0][6].unique().tolist() == [13.0]
 
 
-def test_followers_hear_of_an_order_before_it_is_carried_out(told: Any, cache: LedCache) -> None:
+def test_followers_hear_of_a_command_before_it_is_carried_out(told: Any, cache: LedCache) -> None:
     """They work at the same time."""
     told.cache, before = cache, float(cache.layers[0].sum())
     cache.clear(7)
@@ -102,7 +102,7 @@ def test_states_are_told_before_their_logits_are_computed(told: Any, stories: Pa
     model: Any = loaded.model
     hidden = torch.randn(8, 64)[::2]
     logits = LedModel(model, told, SingleRank()).logits(hidden)
-    assert told.orders == [Logits((4, 64))]
+    assert told.commands == [Logits((4, 64))]
     assert told.to == [slice(0, 0)], "followers of other stages have no head"
     assert torch.equal(logits, model.logits(hidden))
 

@@ -23,13 +23,13 @@ from baton_worker.distributed.communicator import SingleRank
 from baton_worker.executor.commands import (
     Begin,
     Clear,
+    Command,
     Copy,
     End,
     Forward,
     Load,
     LoadShard,
     Logits,
-    Order,
     Pipe,
     Reader,
     Store,
@@ -69,15 +69,17 @@ def pages(loaded: LoadedModel) -> KVCache:
     return made
 
 
-def obey(loaded: LoadedModel, cache: KVCache, *orders: Order, host: HostPages | None = None) -> Any:
-    """Let a follower carry out some orders and end."""
+def obey(
+    loaded: LoadedModel, cache: KVCache, *commands: Command, host: HostPages | None = None
+) -> Any:
+    """Let a follower carry out some commands and end."""
     model: Any = loaded.model
     reading, writing = os.pipe()
     ranks = Given()
     with os.fdopen(reading, "rb") as read:
         with os.fdopen(writing, "wb") as write:
-            for order in orders:
-                Pipe([write]).send(order)
+            for command in commands:
+                Pipe([write]).send(command)
         Follower(Shard(model, cache), host, ranks).run(Reader(read))
     return ranks
 
@@ -97,8 +99,8 @@ def test_it_runs_the_same_forward_pass(loaded: LoadedModel, whole: bool) -> None
 
 def test_it_moves_pages_as_it_is_told(loaded: LoadedModel) -> None:
     told, before = pages(loaded), pages(loaded)
-    orders = (Copy([1], [2]), Store([3], [0]), Clear(3, 0), Clear(4, 1), Load([0], [5]))
-    obey(loaded, told, *orders, host=HostPages(told, 1))
+    commands = (Copy([1], [2]), Store([3], [0]), Clear(3, 0), Clear(4, 1), Load([0], [5]))
+    obey(loaded, told, *commands, host=HostPages(told, 1))
     for layer, old in zip(told.layers, before.layers, strict=True):
         assert torch.equal(layer[2], old[1]) and torch.equal(layer[5], old[3])
         assert not layer[3].any() and not layer[4, 1:].any()
@@ -110,7 +112,7 @@ def test_it_moves_pages_as_it_is_told(loaded: LoadedModel) -> None:
 def test_it_refuses_what_it_cannot_do(loaded: LoadedModel) -> None:
     with pytest.raises(AssertionError, match="has host pages and this follower has none"):
         obey(loaded, pages(loaded), Store([1], [0]))
-    with pytest.raises(AssertionError, match="Begin is no order for a running follower"):
+    with pytest.raises(AssertionError, match="Begin is no command for a running follower"):
         obey(loaded, pages(loaded), Begin(1, 2, "", {}))
 
 
@@ -140,14 +142,14 @@ def test_a_change_of_the_weights_frees_the_earlier_ones(
     for name, part in parts.items():
         monkeypatch.setattr(follower, name, part)
 
-    def orders() -> Iterator[Order]:
+    def commands() -> Iterator[Command]:
         assert used[0]() is not None
         yield LoadShard("", [])
         yield SwitchShard()
         assert used[0]() is None and used[1]() is not None
         yield End()
 
-    stream: Any = SimpleNamespace(next=orders().__next__)
+    stream: Any = SimpleNamespace(next=commands().__next__)
     follow(Begin(1, 2, "", {}), stream)
     assert len(used) == 2
 

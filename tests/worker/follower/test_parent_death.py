@@ -19,7 +19,7 @@ while True:
 
 
 @pytest.mark.parametrize("busy", ["time.sleep(60)", "sum(range(1000))", "sys.stdin.buffer.read(1)"])
-@pytest.mark.parametrize("unread", [b"", b"an order that nobody has read"])
+@pytest.mark.parametrize("unread", [b"", b"a command that nobody has read"])
 def test_it_ends_with_its_holder(busy: str, unread: bytes) -> None:
     process = subprocess.Popen(
         [sys.executable, "-c", CODE.format(busy=busy)],

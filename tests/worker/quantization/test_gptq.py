@@ -13,6 +13,7 @@ from torch import Tensor
 
 from baton.errors import ModelError
 from baton_worker.checkpoint.load import load_model
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.kernels.cpu.linear import CpuLinear
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.quantization.gptq import formats
@@ -104,7 +105,7 @@ def test_two_ranks_answer_as_one(tmp_path: Path, driver: Any, form: dict[str, An
     )
 
     def part(ranks: Threaded) -> Tensor:
-        loaded = load_model(tmp_path, BuildContext(CPU, torch.float32), ranks=ranks)
+        loaded = load_model(tmp_path, BuildContext(CPU, torch.float32), split=ModelSplit(ranks))
         logits: Tensor = driver(loaded, 1).step({0: PROMPT})[0]
         return logits
 

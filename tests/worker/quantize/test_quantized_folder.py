@@ -16,6 +16,7 @@ from baton.errors import ModelError, SettingsError
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
 from baton_worker.checkpoint.quantized_loading import QuantizedLoader
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.config import Quantize
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.layers.moe.moe import Experts
@@ -84,7 +85,7 @@ def test_each_rank_takes_its_part(tmp_path: Path, driver: Any) -> None:
     whole = driver(loaded(out), 1).step({0: PROMPT})[0]
 
     def part(ranks: Threaded) -> tuple[torch.Tensor, int]:
-        mine = load_model(out, BuildContext(CPU, torch.float32), ranks=ranks)
+        mine = load_model(out, BuildContext(CPU, torch.float32), split=ModelSplit(ranks))
         return driver(mine, 1).step({0: PROMPT})[0], mine.weight_bytes
 
     for found, held in together(2, part):

@@ -17,7 +17,7 @@ from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import problem
 from baton_gateway.structured_output.request import constraint
 from baton_worker.checkpoint.load import load_model
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
@@ -49,11 +49,13 @@ def vocabulary(folder: Path) -> Vocabulary:
 def planner(folder: Path, vocabulary: Vocabulary) -> Planner:
     loaded = load_model(folder, BuildContext(DEVICE, torch.float32))
     batch = InputBatch(
-        max_num_seqs=ROWS,
-        max_model_len=loaded.max_length,
-        page_size=PAGE_SIZE,
-        num_pages=NUM_PAGES,
-        vocab_size=loaded.vocab_size,
+        BatchSizes(
+            max_num_seqs=ROWS,
+            max_model_len=loaded.max_length,
+            page_size=PAGE_SIZE,
+            num_pages=NUM_PAGES,
+            vocab_size=loaded.vocab_size,
+        ),
         constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)

@@ -13,7 +13,7 @@ import torch
 from baton.protocol import Grammar, Sampling
 from baton.structured_output.llguidance import GrammarError
 from baton_worker.checkpoint.loaded_model import LoadedModel
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.forward.causal_forward import CausalForward
 from baton_worker.engine.model_runner import ModelRunner
 from baton_worker.kv_cache import KVCache
@@ -116,11 +116,13 @@ def planner(loaded: LoadedModel, vocabulary: Vocabulary) -> Planner:
 def planner_of(loaded: LoadedModel, vocabulary: Vocabulary, rows: int = 64) -> Planner:
     cache = KVCache(loaded.spec, NUM_PAGES, PAGE_SIZE, dtype=torch.float32, device=DEVICE)
     batch = InputBatch(
-        max_num_seqs=rows,
-        max_model_len=loaded.max_length,
-        page_size=PAGE_SIZE,
-        num_pages=NUM_PAGES,
-        vocab_size=loaded.vocab_size,
+        BatchSizes(
+            max_num_seqs=rows,
+            max_model_len=loaded.max_length,
+            page_size=PAGE_SIZE,
+            num_pages=NUM_PAGES,
+            vocab_size=loaded.vocab_size,
+        ),
         constraints=StructuredOutputManager(Guidance(vocabulary), loaded.vocab_size),
     )
     runner = ModelRunner(CausalForward(loaded.model, cache, DEVICE), cache, batch)

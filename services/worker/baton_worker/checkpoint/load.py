@@ -24,12 +24,10 @@ from baton_worker.checkpoint.rank_share import ModelSplit, RankShare, rank_share
 from baton_worker.checkpoint.task import is_listed, served_task
 from baton_worker.checkpoint.unlisted_model import check_unlisted, load_unlisted
 from baton_worker.checkpoint.unstack import Stored
-from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.eplb.balanced_experts import BalancedExperts
 from baton_worker.distributed.eplb.balancer import ExpertBalancer, balance
 from baton_worker.distributed.expert_parallel import ExchangedExperts, exchange
-from baton_worker.distributed.pipeline_parallel import Pipeline, connect
-from baton_worker.distributed.step_sync import StepSync
+from baton_worker.distributed.pipeline_parallel import connect
 from baton_worker.distributed.tensor_parallel import shard_modules
 from baton_worker.layers.build_context import BuildContext
 from baton_worker.models.decoder import Model
@@ -52,11 +50,7 @@ def load_model(
     task: Task = "auto",
     pooling: str = "auto",
     router: str = "top_k",
-    ranks: Communicator | None = None,
-    experts: str | None = None,
-    lockstep: StepSync | None = None,
-    pipeline: Pipeline | None = None,
-    context_parallel: int = 1,
+    split: ModelSplit | None = None,
     dummy: bool = False,
     patches: Sequence[Path] = (),
     keeper: WeightKeeper | None = None,
@@ -73,12 +67,7 @@ def load_model(
         task: see `served_task`.
         pooling: see `served_task`.
         router: key of `layers.moe.routers.ROUTERS`, for the experts of all layers.
-        ranks: communicator of the ranks; in a pipeline, of those of one stage.
-        experts: key of `spec.expert_map.PLACEMENTS`: each expert is on one rank, or on one of the
-            data-parallel workers in `lockstep`. None: each rank has a part of every expert.
-        lockstep: step synchronization of data-parallel workers that share experts.
-        pipeline: the stages, of consecutive layers each.
-        context_parallel: neighbouring ranks with the same KV heads that divide the tokens.
+        split: over the processes of a worker or a group of workers; None: one has all of it.
         dummy: make random weights; the folder needs a config.json only.
         patches: safetensors files whose tensors replace those of the checkpoint.
         keeper: leases memory that outlives this worker for the weights of this rank. Weights that
@@ -89,7 +78,7 @@ def load_model(
             not match the architecture.
         SettingsError: the model cannot be split over these ranks.
     """
-    split = ModelSplit(ranks or SingleRank(), lockstep, pipeline, experts, context_parallel)
+    split = split or ModelSplit()
     checkpoint = open_checkpoint(path, patches)
     config = checkpoint.config
     context = rounding(context, config)
@@ -111,7 +100,7 @@ def load_model(
     if kept is None or not kept.attach():
         stored = _stored(checkpoint, share, context, dummy)
         kept = _filled(model, stored, as_stored(full.spec, config), context, share, kept)
-    balancer = None if lockstep is None else balance(model, lockstep)
+    balancer = None if split.lockstep is None else balance(model, split.lockstep)
     return _loaded(model, checkpoint, share, kept, balancer)
 
 

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 from baton_worker.checkpoint.empty_model import meta_layers
 from baton_worker.checkpoint.quantized_loading import kinds
 from baton_worker.checkpoint.task import ServedTask
-from baton_worker.distributed.communicator import Communicator
+from baton_worker.distributed.communicator import Communicator, SingleRank
 from baton_worker.distributed.pipeline_parallel import Pipeline, stage_spec
 from baton_worker.distributed.shard_spec import Shard, deal, shard_spec
 from baton_worker.distributed.shard_weights import Parts
@@ -21,13 +21,19 @@ from baton_worker.spec import Decoder, Stage
 
 @dataclass(frozen=True, slots=True)
 class ModelSplit:
-    """How the processes of a worker, or of a group of workers, split a model: see `load_model`."""
+    """How the processes of a worker, or of a group of workers, split a model."""
 
-    ranks: Communicator
-    lockstep: StepSync | None
-    pipeline: Pipeline | None
-    experts: str | None
-    context_parallel: int
+    ranks: Communicator = field(default_factory=SingleRank)
+    """Communicator of the ranks; in a pipeline, of those of one stage."""
+    lockstep: StepSync | None = None
+    """Step synchronization of data-parallel workers that share experts."""
+    pipeline: Pipeline | None = None
+    """The stages, of consecutive layers each."""
+    experts: str | None = None
+    """Key of `spec.expert_map.PLACEMENTS`: each expert is on one rank, or on one of the
+    data-parallel workers in `lockstep`. None: each rank has a part of every expert."""
+    context_parallel: int = 1
+    """Neighbouring ranks with the same KV heads that divide the tokens."""
 
     @property
     def is_parallel(self) -> bool:

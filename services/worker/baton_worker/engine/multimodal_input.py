@@ -90,22 +90,12 @@ def prompt_media(
         return "this model takes no media"
     items = []
     for item in media:
-        blob, end = item.pixels, item.start + item.length
-        within = np.isin(tokens[item.start : end], tower.tokens_of(item.grid))
         if item.alongside != tower.alongside:
             return "its way along with the tokens is not as the media preprocessor says"
-        within = within if not item.alongside else np.ones(item.length, np.bool_)
-        positions = item.start + np.flatnonzero(within)
-        bare = not (blob.data or blob.token or item.is_needed(computed))
-        if why := refusal(item, tower):
+        blob, positions = item.pixels, _placeholders(item, tokens, tower)
+        if why := refusal(item, tower) or _mismatch(item, len(positions), tower):
             return why
-        count = blob.shape[0] if item.is_embeds else tower.num_tokens(blob.shape, item.grid)
-        if len(positions) != (expected := tower.num_placeholders(count)):
-            return f"a media item has {len(positions)} placeholders in the place of {expected}"
-        if bool(item.spans) != tower.bidirectional:
-            return "its attention within images is not as the media preprocessor says"
-        if item.num_states != tower.cross * count:
-            return "its attention to images is not as the media preprocessor says"
+        bare = not (blob.data or blob.token or item.is_needed(computed))
         pixels = np.zeros(0, np.float32) if bare else _opened(blob)
         if isinstance(pixels, str):
             return pixels
@@ -114,6 +104,28 @@ def prompt_media(
         how = (spans, seconds, item.is_embeds, item.num_within > 0)
         items.append(SequenceMedia(item.digest, positions, pixels, item.grid, *how))
     return items
+
+
+def _placeholders(item: Media, tokens: npt.NDArray[np.int32], tower: MediaTower) -> Column:
+    """int64 [n]: where in the sequence the embeddings of an item go."""
+    if item.alongside:
+        return item.start + np.arange(item.length)
+    within = np.isin(tokens[item.start : item.start + item.length], tower.tokens_of(item.grid))
+    return item.start + np.flatnonzero(within)
+
+
+def _mismatch(item: Media, num_placeholders: int, tower: MediaTower) -> str:
+    """Why an item is not placed in its sequence as the model needs it, or nothing: the media
+    preprocessor has read another config."""
+    shape = item.pixels.shape
+    count = shape[0] if item.is_embeds else tower.num_tokens(shape, item.grid)
+    if num_placeholders != (expected := tower.num_placeholders(count)):
+        return f"a media item has {num_placeholders} placeholders in the place of {expected}"
+    if bool(item.spans) != tower.bidirectional:
+        return "its attention within images is not as the media preprocessor says"
+    if item.num_states != tower.cross * count:
+        return "its attention to images is not as the media preprocessor says"
+    return ""
 
 
 def refusal(item: Media, tower: MediaTower) -> str:

@@ -13,7 +13,7 @@ from baton_worker.engine.async_scheduling.staged_forward import StagedForward
 from baton_worker.engine.async_scheduling.staged_steps import StagedSteps
 from baton_worker.engine.async_scheduling.step_pipeline import StepPipeline
 from baton_worker.engine.batch.draft_tokens import DraftOptions
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch, MediaInputs
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.forward.bidirectional_forward import BidirectionalForward
 from baton_worker.engine.forward.causal_forward import CausalForward
@@ -129,18 +129,20 @@ class RunnerFactory:
         resolved = self._resolved
         # The first steps may write to a page that no sequence may.
         spare = 0 if drafting is None else resolved.spare_pages
+        sizes = BatchSizes(
+            resolved.max_num_seqs,
+            resolved.max_model_len,
+            resolved.page_size,
+            resolved.num_pages + spare,
+            resolved.vocab_size,
+            resolved.groups.windows,
+            resolved.max_num_batched_tokens,
+        )
+        shape = getattr(self._model, "image_shape", None)
         return InputBatch(
-            max_num_seqs=resolved.max_num_seqs,
-            max_model_len=resolved.max_model_len,
-            page_size=resolved.page_size,
-            num_pages=resolved.num_pages + spare,
-            vocab_size=resolved.vocab_size,
-            windows=resolved.groups.windows,
+            sizes,
             constraints=self._constraints.fresh(),
-            image_shape=getattr(self._model, "image_shape", None),
-            tower=self.tower,
-            axes=self._loaded.unstaged.position_axes,
-            max_num_batched_tokens=resolved.max_num_batched_tokens,
+            media=MediaInputs(shape, self.tower, self._loaded.unstaged.position_axes),
             adapters=self._adapter_slots(),
             drafting=self.drafting.options() if drafting is None else drafting,
             sampler=resolved.build.sampler,

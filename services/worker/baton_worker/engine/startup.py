@@ -16,6 +16,7 @@ from baton_worker.checkpoint.kept_weights import WeightKeeper, file_stats, key_o
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.load_tables import load_tables
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.config import Config
 from baton_worker.device_keeper.kept_memory import KeeperClient
 from baton_worker.distributed.communicator import Communicator, numbers
@@ -135,6 +136,8 @@ def load_weights(
         ModelError: the model cannot be loaded.
         SettingsError: it cannot be cut for so many ranks.
     """
+    experts = config.expert_placement_strategy if config.enable_expert_parallel else None
+    context_parallel = config.decode_context_parallel_size
     loaded = load_model(
         path,
         build,
@@ -143,11 +146,7 @@ def load_weights(
         task=config.task,
         pooling=config.pooling_type,
         router=config.moe_router,
-        ranks=ranks,
-        experts=config.expert_placement_strategy if config.enable_expert_parallel else None,
-        lockstep=lockstep,
-        pipeline=pipeline,
-        context_parallel=config.decode_context_parallel_size,
+        split=ModelSplit(ranks, lockstep, pipeline, experts, context_parallel),
         dummy=config.load_format == "dummy",
         patches=patches,
         keeper=keeper,

@@ -153,7 +153,7 @@ class End(msgspec.Struct, tag="end", array_like=True, frozen=True):
     """Shut down the follower's model."""
 
 
-Order: TypeAlias = (
+Command: TypeAlias = (
     Begin
     | Forward
     | Step
@@ -183,14 +183,14 @@ class Pipe:
         self._files, self._lock = files, Lock()
         self._encoder = msgspec.msgpack.Encoder(enc_hook=_plain)
 
-    def send(self, order: Order, to: slice = slice(None)) -> None:
+    def send(self, command: Command, to: slice = slice(None)) -> None:
         """Send one command to followers, by default to all.
 
         Raises:
             OSError: a follower has exited.
         """
         with self._lock:
-            data = self._encoder.encode(order)
+            data = self._encoder.encode(command)
             for file in self._files[to]:
                 frames.send(file, data)
 
@@ -201,15 +201,15 @@ class Reader:
     def __init__(self, file: BinaryIO, device: torch.device | None = None) -> None:
         self._file = file
         self.device = device or torch.device("cpu")
-        self._decoder = msgspec.msgpack.Decoder(Order, dec_hook=self._typed)
+        self._decoder = msgspec.msgpack.Decoder(Command, dec_hook=self._typed)
 
-    def next(self) -> Order:
+    def next(self) -> Command:
         """Wait for the next command; `End` if the leader has closed the pipe or exited."""
         data = frames.receive(self._file)
         if data is None:
             return End()
-        order: Order = self._decoder.decode(data)
-        return order
+        command: Command = self._decoder.decode(data)
+        return command
 
     def _typed(self, kind: type, value: Any) -> Any:
         dtype, shape, data = value
@@ -225,7 +225,7 @@ def _plain(value: Any) -> Any:
     """Encode a tensor or an array as its dtype, shape and bytes."""
     if isinstance(value, np.ndarray):
         return value.dtype.str, value.shape, value.tobytes()
-    assert isinstance(value, Tensor), f"orders carry no {type(value)}"
+    assert isinstance(value, Tensor), f"commands carry no {type(value)}"
     data = value.cpu().contiguous()
     dtype = str(data.dtype).removeprefix("torch.")
     return dtype, tuple(data.shape), data.view(torch.uint8).numpy().tobytes()

@@ -130,11 +130,11 @@ class LeaderExecutor(Executor):
 
     def cache(self, **settings: Any) -> KVCache:
         """See `Executor`."""
-        return LedCache(orders=self._followers.orders, **settings)
+        return LedCache(commands=self._followers.commands, **settings)
 
     def host(self, cache: KVCache, num_pages: int) -> HostPages | None:
         """See `Executor`."""
-        return LedHostPages(cache, num_pages, self._followers.orders) if num_pages else None
+        return LedHostPages(cache, num_pages, self._followers.commands) if num_pages else None
 
     def kv_transfer(
         self, cache: KVCache, config: Config, name: str
@@ -145,11 +145,11 @@ class LeaderExecutor(Executor):
         if self.pipeline is not None:
             counts = self.pipeline.counts(len(cache.layers))
             stages = f"/stages of {','.join(map(str, counts))} layers"
-        return LeaderKVTransfer(manager, self._followers.orders, self._followers.reports, stages)
+        return LeaderKVTransfer(manager, self._followers.commands, self._followers.reports, stages)
 
     def model(self, model: Any) -> Any:
         """See `Executor`."""
-        return LedModel(model, self._followers.orders, self.ranks)
+        return LedModel(model, self._followers.commands, self.ranks)
 
     def share_indices(self, model: Any, buffers: Buffers, groups: int) -> None:
         """See `Executor`. What a CPU holds needs no copy to be sent. Stages run a step at different
@@ -159,36 +159,36 @@ class LeaderExecutor(Executor):
 
     def capture(self, graphed: GraphedModel) -> str | None:
         """See `Executor`."""
-        self._followers.orders.send(Capture())
+        self._followers.commands.send(Capture())
         return why_uncaptured(graphed)
 
     def put_adapter(self, slot: int, pairs: Mapping[str, LoraPair]) -> None:
         """See `Executor`."""
         each = [(name, *pair) for name, pair in pairs.items()]
-        self._followers.orders.send(PutAdapter(slot, each))
+        self._followers.commands.send(PutAdapter(slot, each))
 
     def load_beside(self, path: Path, patches: Sequence[Path]) -> None:
         """See `Executor`."""
-        self._followers.orders.send(LoadShard(str(path), list(map(str, patches))))
+        self._followers.commands.send(LoadShard(str(path), list(map(str, patches))))
 
     def drop_beside(self) -> None:
         """See `Executor`."""
-        self._followers.orders.send(DropShard())
+        self._followers.commands.send(DropShard())
 
     def begin_trial(self) -> str:
         """See `Executor`."""
-        self._followers.orders.send(BeginTrial())
+        self._followers.commands.send(BeginTrial())
         able = numbers(self.everyone, 1, self._device)
         failed = [str(rank) for rank, loaded in enumerate(able) if not loaded]
         return f"Rank {', '.join(failed)} could not load them: its log says why." if failed else ""
 
     def end_trial(self) -> None:
         """See `Executor`."""
-        self._followers.orders.send(EndTrial())
+        self._followers.commands.send(EndTrial())
 
     def switch(self) -> None:
         """See `Executor`."""
-        self._followers.orders.send(SwitchShard())
+        self._followers.commands.send(SwitchShard())
 
     def close(self) -> None:
         """End the followers."""

@@ -34,7 +34,7 @@ def _end(rank: int, code: int) -> None:
 
 
 class FollowerPool:
-    """Followers, rank 1 and up. Life cycle: construct, `join`, `orders`, `close`.
+    """Followers, rank 1 and up. Life cycle: construct, `join`, `commands`, `close`.
 
     Each follower holds the read end of a pipe that closes when this process exits, even after `kill
     -9`; it then exits too. When a follower exits, `lost` is called with its rank and exit code.
@@ -63,7 +63,7 @@ class FollowerPool:
         pipes = [os.pipe() for _ in range(1, self._size)]
         self.processes = [start(pass_fds=[writing]) for _, writing in pipes]
         self._readers = [os.fdopen(reading, "rb") for reading, _ in pipes]
-        self.orders = Pipe([cast(BinaryIO, process.stdin) for process in self.processes])
+        self.commands = Pipe([cast(BinaryIO, process.stdin) for process in self.processes])
         known = set(Config.model_fields)  # A benchmark adds settings of its own.
         settings = config.model_dump(mode="json", include=known) | {"model": str(path)}
         self.reports = [Reports(reader) for reader in self._readers]

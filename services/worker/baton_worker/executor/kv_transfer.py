@@ -77,11 +77,11 @@ class LeaderKVTransfer:
     `kv_transfer.manager.KVTransferManager`."""
 
     def __init__(
-        self, manager: KVTransferManager, orders: Pipe, followers: list[Reports], stages: str = ""
+        self, manager: KVTransferManager, commands: Pipe, followers: list[Reports], stages: str = ""
     ) -> None:
         """`stages` are the layers of each stage, where there are several: KV is transferred between
         workers with the same stages."""
-        self._own, self._orders, self._followers = manager, orders, followers
+        self._own, self._commands, self._followers = manager, commands, followers
         self._size = 1 + len(followers)
         self._waiting: dict[Key, list[Pulled]] = {}
         """Running pulls, with the results of the ranks that have finished."""
@@ -119,7 +119,7 @@ class LeaderKVTransfer:
 
     def reset(self) -> None:
         """Forget all transfers, on every rank before its next command."""
-        self._orders.send(Forget())
+        self._commands.send(Forget())
         self._own.reset()
         self._waiting.clear()
         self._pulled.clear()
@@ -127,13 +127,13 @@ class LeaderKVTransfer:
     def take(self, message: Grant | Revoke | Pull) -> None:
         """Handle a scheduler message on every rank."""
         if not isinstance(message, Pull):
-            self._orders.send(Take(message))
+            self._commands.send(Take(message))
             self._own.take(message)
             return
         self._waiting[message.epoch, message.id] = []
         there = len(message.address.split(","))
         if there == self._size:
-            self._orders.send(Take(message))
+            self._commands.send(Take(message))
             self._own.take(part(message, 0))
         else:
             reason = f"the source has {there} ranks and this worker {self._size}"

@@ -38,11 +38,11 @@ class LedModel:
     def __init__(
         self,
         model: Model | GraphedModel,
-        orders: Pipe,
+        commands: Pipe,
         ranks: Communicator,
     ) -> None:
         """`ranks` have parts of the layers that are here; they are the first followers."""
-        self._model, self._orders, self._ranks = model, orders, ranks
+        self._model, self._commands, self._ranks = model, commands, ranks
         self._beside = slice(0, ranks.size - 1)
         self.dtype = model.dtype
         self._arrays: dict[str, npt.NDArray[Any]] = {}
@@ -74,7 +74,7 @@ class LedModel:
             self._send_step(tokens, batch, arrays)
         else:
             adapters = self._adapters()
-            self._orders.send(Forward(tokens, positions, batch, bool(texts), media, adapters))
+            self._commands.send(Forward(tokens, positions, batch, bool(texts), media, adapters))
         return self._model.forward(tokens, positions, batch, cache, texts, media)
 
     __call__ = forward
@@ -90,16 +90,16 @@ class LedModel:
         """Begin a step in the stages before this one (there is at least one); the returned function
         runs it here. Steps run here in the order in which they were launched."""
         assert isinstance(self._model, Model) and self._model.link is not None
-        order = Forward(tokens, positions, batch, False, media, self._adapters())
-        self._orders.send(order, slice(self._beside.stop, None))
+        command = Forward(tokens, positions, batch, False, media, self._adapters())
+        self._commands.send(command, slice(self._beside.stop, None))
         self._model.link.expect(len(tokens))
-        return partial(self._run_launched, order, cache)
+        return partial(self._run_launched, command, cache)
 
-    def _run_launched(self, order: Forward, cache: KVCache) -> Tensor:
+    def _run_launched(self, command: Forward, cache: KVCache) -> Tensor:
         # Not before: other ranks of this stage take part in sums and logits in the same order.
-        self._orders.send(order, self._beside)
-        inputs = (order.tokens, order.positions, order.batch, cache)
-        return self._model.forward(*inputs, media=order.media)
+        self._commands.send(command, self._beside)
+        inputs = (command.tokens, command.positions, command.batch, cache)
+        return self._model.forward(*inputs, media=command.media)
 
     @property
     def arrived(self) -> bool:
@@ -112,7 +112,7 @@ class LedModel:
     ) -> None:
         adapters = None if self._model.adapters is None else self._model.adapters.host
         rows = (batch.query_lens, batch.num_computed, batch.page_size, 1 + len(batch.others))
-        self._orders.send(Step(*rows, arrays, adapters))
+        self._commands.send(Step(*rows, arrays, adapters))
         # From device to device: the host may not know what was sampled last.
         self._ranks.broadcast(tokens, 0)
 
@@ -127,8 +127,8 @@ class LedModel:
         if isinstance(self._model, GraphedModel) and self._model.has_logits(hidden):
             return self._model.logits(hidden)
         hidden = self._model.without_draft_inputs(hidden).contiguous()
-        order = Logits((hidden.shape[0], hidden.shape[1]), self._adapters())
-        self._orders.send(order, self._beside)
+        command = Logits((hidden.shape[0], hidden.shape[1]), self._adapters())
+        self._commands.send(command, self._beside)
         self._ranks.broadcast(hidden, 0)
         return self._model.logits(hidden)
 
@@ -136,39 +136,39 @@ class LedModel:
 class LedCache(KVCache):
     """The leader's shard of the pages; copies are repeated on all ranks."""
 
-    def __init__(self, *args: Any, orders: Pipe, **kwargs: Any) -> None:
+    def __init__(self, *args: Any, commands: Pipe, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
-        self._orders = orders
+        self._commands = commands
 
     def copy(self, sources: list[int], targets: list[int]) -> None:
         """See `KVCache.copy`."""
-        self._orders.send(Copy(sources, targets))
+        self._commands.send(Copy(sources, targets))
         super().copy(sources, targets)
 
     def clear(self, page: int, first: int = 0, group: int = 0) -> None:
         """See `KVCache.clear`."""
-        self._orders.send(Clear(page, first, group))
+        self._commands.send(Clear(page, first, group))
         super().clear(page, first, group)
 
     def zero(self) -> None:
         """See `KVCache.zero`."""
-        self._orders.send(Zero())
+        self._commands.send(Zero())
         super().zero()
 
 
 class LedHostPages(HostPages):
     """The leader's shard of the pages in host memory."""
 
-    def __init__(self, cache: KVCache, num_pages: int, orders: Pipe) -> None:
+    def __init__(self, cache: KVCache, num_pages: int, commands: Pipe) -> None:
         super().__init__(cache, num_pages)
-        self._orders = orders
+        self._commands = commands
 
     def store(self, pages: list[int], host: list[int]) -> None:
         """See `HostPages.store`."""
-        self._orders.send(Store(pages, host))
+        self._commands.send(Store(pages, host))
         super().store(pages, host)
 
     def load(self, host: list[int], pages: list[int]) -> None:
         """See `HostPages.load`."""
-        self._orders.send(Load(host, pages))
+        self._commands.send(Load(host, pages))
         super().load(host, pages)

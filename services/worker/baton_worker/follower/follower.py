@@ -38,6 +38,7 @@ from baton_worker.executor.commands import (
     BeginTrial,
     Capture,
     Clear,
+    Command,
     Copy,
     DropShard,
     End,
@@ -47,7 +48,6 @@ from baton_worker.executor.commands import (
     Load,
     LoadShard,
     Logits,
-    Order,
     PutAdapter,
     Reader,
     Step,
@@ -110,17 +110,17 @@ class Follower:
         """Layers that were run with the weights in use. Any thread may ask."""
         return self._shard.model.progress
 
-    def run(self, orders: Reader) -> None:
+    def run(self, commands: Reader) -> None:
         """Execute commands until `End`, or until the leader exits."""
-        while not isinstance(order := orders.next(), End):
-            self._execute(order)
+        while not isinstance(command := commands.next(), End):
+            self._execute(command)
 
-    def _execute(self, order: Order) -> None:
-        match order:
+    def _execute(self, command: Command) -> None:
+        match command:
             case Forward():
-                self._forward(order)
+                self._forward(command)
             case Step():
-                self._step(order)
+                self._step(command)
             case Capture():
                 self._capture()
             case Logits(shape, adapters):
@@ -152,14 +152,18 @@ class Follower:
             case DropShard():
                 self._own_update.drop()
             case _:
-                raise AssertionError(f"{type(order).__name__} is no order for a running follower")
+                raise AssertionError(
+                    f"{type(command).__name__} is no command for a running follower"
+                )
 
-    def _forward(self, order: Forward) -> None:
-        device = order.tokens.device
-        self._note(order.adapters)
-        texts = by_length(order.batch.query_lens, device) if order.whole else ()
+    def _forward(self, command: Forward) -> None:
+        device = command.tokens.device
+        self._note(command.adapters)
+        texts = by_length(command.batch.query_lens, device) if command.whole else ()
         cache = self._shard.cache
-        self._runs.forward(order.tokens, order.positions, order.batch, cache, texts, order.media)
+        self._runs.forward(
+            command.tokens, command.positions, command.batch, cache, texts, command.media
+        )
 
     @property
     def _runs(self) -> Model | GraphedModel:
@@ -167,19 +171,19 @@ class Follower:
             return self._graphed
         return self._shard.model
 
-    def _step(self, order: Step) -> None:
+    def _step(self, command: Step) -> None:
         """Launch a step; the host waits for nothing. One half of the buffers is free again: the
         leader has read the step before the last one, whose communication came behind its copy."""
         buffers, adapters = self._buffers, self._shard.model.adapters
-        for name, values in order.arrays.items():
+        for name, values in command.arrays.items():
             buffers.array(name, values.shape, values.dtype)[...] = values
-        rows = (order.query_lens, order.num_computed, order.page_size, order.groups)
+        rows = (command.query_lens, command.num_computed, command.page_size, command.groups)
         positions, batch = buffers.tensor("positions"), AttentionBatch.of_buffers(buffers, *rows)
         buffers.flush()
-        tokens = torch.empty(sum(order.query_lens), dtype=torch.int64, device=self._device)
+        tokens = torch.empty(sum(command.query_lens), dtype=torch.int64, device=self._device)
         self._ranks.broadcast(tokens, 0)
-        if order.adapters is not None and adapters is not None:
-            adapters.write(order.adapters)
+        if command.adapters is not None and adapters is not None:
+            adapters.write(command.adapters)
         self._runs.forward(tokens, positions, batch, self._shard.cache)
 
     def _capture(self) -> None:
@@ -246,7 +250,7 @@ class Follower:
         return self._kv_transfer
 
 
-def follow(begin: Begin, orders: Reader) -> None:
+def follow(begin: Begin, commands: Reader) -> None:
     """Load this rank's shard, then execute commands.
 
     Raises:
@@ -255,7 +259,7 @@ def follow(begin: Begin, orders: Reader) -> None:
     config = Config(**begin.settings)
     setup(f"worker rank {begin.rank}", config.log_level)
     context = prepare(config, begin.rank)
-    orders.device = context.device
+    commands.device = context.device
     ranks, pipeline = join_stages(Path(begin.meeting), begin.rank, config, context.device)
     patches = tuple(map(Path, begin.patches))
     group = (ranks, None, pipeline)
@@ -284,7 +288,7 @@ def follow(begin: Begin, orders: Reader) -> None:
         del used, loaded  # A change of the weights frees them, once the follower alone has them.
         if pipeline is not None:
             kv_transfer.watch(lambda: follower.progress)
-        follower.run(orders)
+        follower.run(commands)
 
 
 def _buffers(device: torch.device) -> Buffers:
@@ -320,11 +324,11 @@ def _kv_transfer(begin: Begin, config: Config, cache: KVCache) -> FollowerKVTran
 def main() -> None:
     """Run until the leader exits; returns the exit code, which is nonzero if a restart can help."""
     die_with_parent(sys.stdin.buffer)
-    orders = Reader(sys.stdin.buffer)
-    begin = orders.next()
+    commands = Reader(sys.stdin.buffer)
+    begin = commands.next()
     assert isinstance(begin, Begin), "a follower is started by its leader"
     try:
-        follow(begin, orders)
+        follow(begin, commands)
     except BatonError as error:
         print(f"baton worker, rank {begin.rank}: {error.message}", file=sys.stderr)
         hopeless = {"bad_model": EXIT_MODEL, "bad_settings": EXIT_SETTINGS}

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from hashlib import blake2b
 from pathlib import Path
+from typing import TypeAlias
 
 import torch
 from safetensors import SafetensorError
@@ -31,6 +32,8 @@ _WHOLE = re.compile(
     r"(?:\.modules_to_save(?:\.default)?|\.base_layer)?\.weight"
 )
 _LISTED = 3
+_Sides: TypeAlias = dict[str, dict[str, Tensor]]
+"""Module -> side ("A" or "B") -> its matrix."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,18 +116,7 @@ def _pairs(
     max_rank: int,
 ) -> Iterator[tuple[str, LoraPair]]:
     """The products of each module of the model."""
-    sides, tables = dict[str, dict[str, Tensor]](), dict[str, dict[str, Tensor]]()
-    for name, tensor in stored.items():
-        match, of_table = _NAME.fullmatch(name), _TABLE.fullmatch(name)
-        if match is not None:
-            sides.setdefault(match["module"], {})[match["side"]] = tensor
-        elif of_table is not None:
-            tables.setdefault(of_table["module"], {})[of_table["side"]] = tensor
-        elif _WHOLE.fullmatch(name) is None and not is_magnitude(name):
-            raise ModelError(
-                f"The adapter {folder} holds {name}: products of linear layers and embeddings are "
-                "served, and whole embeddings and heads."
-            )
+    sides, tables = _by_module(folder, stored)
     _check_known(folder, sides, targets)
     yield from _table_pairs(folder, tables, scales, targets, max_rank)
     for module, both in sides.items():
@@ -141,6 +133,27 @@ def _pairs(
                     f"{list(a.shape)} there, and {name} has {targets.shapes[name]} here."
                 )
             yield name, LoraPair(a, _on_device(rows.T, targets), scales.scales[module])
+
+
+def _by_module(folder: Path, stored: Mapping[str, Tensor]) -> tuple[_Sides, _Sides]:
+    """The sides of each product, of linear layers and of embedding tables.
+
+    Raises:
+        ModelError: a tensor is neither, nor another that is served.
+    """
+    linears, tables = _Sides(), _Sides()
+    for name, tensor in stored.items():
+        match, of_table = _NAME.fullmatch(name), _TABLE.fullmatch(name)
+        if match is not None:
+            linears.setdefault(match["module"], {})[match["side"]] = tensor
+        elif of_table is not None:
+            tables.setdefault(of_table["module"], {})[of_table["side"]] = tensor
+        elif _WHOLE.fullmatch(name) is None and not is_magnitude(name):
+            raise ModelError(
+                f"The adapter {folder} holds {name}: products of linear layers and embeddings are "
+                "served, and whole embeddings and heads."
+            )
+    return linears, tables
 
 
 def _both(folder: Path, module: str, sides: Mapping[str, Tensor]) -> tuple[Tensor, Tensor]:

@@ -12,6 +12,7 @@ from torch import Tensor
 
 from baton_worker.checkpoint.load import load_model
 from baton_worker.checkpoint.loaded_model import LoadedModel
+from baton_worker.checkpoint.rank_share import ModelSplit
 from baton_worker.distributed.eplb.balanced_experts import BalancedExperts
 from baton_worker.distributed.eplb.config import EplbConfig
 from baton_worker.distributed.eplb.placement import Held
@@ -66,7 +67,9 @@ class Told(NamedTuple):
 def served(ranks: Any, folder: Path, case: Case) -> Told:
     """Serve a rank's prompts with balanced experts."""
     lockstep = StepSync(ranks, case.way, CPU, case.eplb)
-    part: Any = load_model(folder, case.context(), lockstep=lockstep, experts="linear")
+    part: Any = load_model(
+        folder, case.context(), split=ModelSplit(lockstep=lockstep, experts="linear")
+    )
     model, rows = LockstepModel(part.model, lockstep), len(PROMPTS[ranks.rank])
     driver = Driver(replace(part, model=model), rows + 1)
     for _ in range(1 + ranks.rank):  # Steps for warming up, which ranks end one by one.

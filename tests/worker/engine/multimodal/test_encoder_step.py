@@ -41,10 +41,10 @@ def test_what_is_cached_is_not_encoded_and_the_rest_together() -> None:
     found = step(inputs(*parts), {first.digest}).embeddings
     assert found is not None and found.places.tolist() == [0, 1, 4, 7]
     assert found.values[:, 0].tolist() == [11.0, 12.0, 20.0, 10.0]
-    assert fake.batches == [2] and step.num_encoded == 2
+    assert fake.batches == [2] and step.last.num_items == 2
     # Nobody needs the second any more, so it has gone.
     step(inputs(*parts), set())
-    assert fake.batches == [2, 1] and step.num_encoded == 3
+    assert fake.batches == [2, 1] and step.last.num_items == 1
 
 
 def test_a_step_of_text_is_left_alone() -> None:

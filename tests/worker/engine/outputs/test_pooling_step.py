@@ -8,7 +8,7 @@ import torch
 
 from baton.protocol import NewSequence, Plan, Pooling, Sampling
 from baton.protocol.token_columns import pack
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.batch.plan_columns import PlanError
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.outputs.pooling_step import PoolingStep
@@ -20,7 +20,7 @@ SITE = BuildContext(torch.device("cpu"), torch.float32, lambda role: role)
 
 
 def batch() -> InputBatch:
-    return InputBatch(max_num_seqs=4, max_model_len=16, page_size=4, num_pages=16, vocab_size=50)
+    return InputBatch(BatchSizes(4, 16, page_size=4, num_pages=16, vocab_size=50))
 
 
 def pools(**fields: object) -> PoolingStep:

@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from baton.protocol import Plan, Result
-from baton_worker.engine.batch.input_batch import InputBatch
+from baton_worker.engine.batch.input_batch import BatchSizes, InputBatch
 from baton_worker.engine.batch.step_outputs import StepOutputs
 from baton_worker.engine.engine_config import EngineConfig
 from baton_worker.engine.speculation import step_timing
@@ -45,12 +45,14 @@ def test_steps_have_so_many_tokens_and_fit_whatever_the_engine_is(
     resolved: EngineConfig, most: int
 ) -> None:
     held = InputBatch(
-        max_num_seqs=resolved.max_num_seqs,
-        max_model_len=resolved.max_model_len,
-        page_size=resolved.page_size,
-        num_pages=resolved.num_pages,
-        vocab_size=resolved.vocab_size,
-        windows=resolved.groups.windows,
+        BatchSizes(
+            max_num_seqs=resolved.max_num_seqs,
+            max_model_len=resolved.max_model_len,
+            page_size=resolved.page_size,
+            num_pages=resolved.num_pages,
+            vocab_size=resolved.vocab_size,
+            windows=resolved.groups.windows,
+        ),
         drafting=step_timing.OPTIONS,
     )
     wide = list[int]()

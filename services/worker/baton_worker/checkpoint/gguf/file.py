@@ -266,6 +266,14 @@ class GgufFile:
 
     def _config(self) -> SimpleNamespace:
         """The metadata under Hugging Face config names."""
+        fields = self._common_fields() | self._family.fields(self)
+        present = {key: field for key, field in fields.items() if field is not ABSENT}
+        config = SimpleNamespace(**present)
+        check_sizes(config, "GGUF metadata")
+        return config
+
+    def _common_fields(self) -> dict[str, Any]:
+        """What the config of any family has, before the family's own fields replace some."""
         heads, kv_heads = self._heads()
         hidden, window = self.own("embedding_length"), self.own("attention.sliding_window", None)
         layers = self.own("block_count") - self.own("nextn_predict_layers", 0)
@@ -274,7 +282,7 @@ class GgufFile:
         embedding = self._stored.get("token_embd.weight")
         if embedding is None:
             raise ModelError("The GGUF file holds no token_embd.weight: it is not a whole model.")
-        fields = dict(
+        return dict(
             architectures=[self._family.name],
             hidden_size=hidden,
             intermediate_size=self.own("feed_forward_length", 0),
@@ -295,12 +303,6 @@ class GgufFile:
             use_sliding_window=window is not None,
             linear_output_tiled=self._family.tiled,
         )
-        fields |= self._family.fields(self)
-        config = SimpleNamespace(
-            **{key: field for key, field in fields.items() if field is not ABSENT}
-        )
-        check_sizes(config, "GGUF metadata")
-        return config
 
     def rope(self) -> SimpleNamespace:
         """Rotary settings. Llama 3's scaling is stored as a tensor of factors, not as metadata."""

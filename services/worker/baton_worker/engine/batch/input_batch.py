@@ -8,6 +8,8 @@ step, and is refused as a whole.
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 import numpy.typing as npt
 
@@ -36,49 +38,63 @@ _MOST_TOKENS = 2048
 """Most new tokens per step, by default."""
 
 
+class BatchSizes(NamedTuple):
+    """Sizes of a batch, and of the pages and the model that it is for."""
+
+    max_num_seqs: int
+    """Slots."""
+    max_model_len: int
+    """Most tokens of a sequence."""
+    page_size: int
+    """Tokens per page."""
+    num_pages: int
+    vocab_size: int
+    windows: tuple[int, ...] = (0,)
+    """Attention window of each page group."""
+    max_num_batched_tokens: int = _MOST_TOKENS
+    """Most new tokens in one step, forced and drafted ones included."""
+
+
+class MediaInputs(NamedTuple):
+    """What a model takes beside tokens."""
+
+    image_shape: tuple[int, ...] | None = None
+    """Of the image that is a sequence, for a model that embeds images."""
+    tower: MediaTower | None = None
+    """The encoder of the model, if it has one."""
+    axes: int = 1
+    """Position axes of each token."""
+
+
+_TEXT = MediaInputs()
+
+
 class InputBatch:
     """Slots: sequences, block tables, sampling state.
 
     Args:
-        max_num_seqs: slots.
-        max_model_len: most tokens of a sequence.
-        page_size: tokens per page.
-        num_pages: pages of the cache.
-        vocab_size: of the model.
-        windows: attention window of each page group.
         constraints: matchers of grammars; None: sequences with a grammar are refused.
-        image_shape: of the image that is a sequence, for a model that embeds images.
-        tower: the image encoder of the model, if it has one.
-        axes: position axes of each token.
-        max_num_batched_tokens: most new tokens in one step, forced and drafted ones included.
+        adapters: where adapters are; None: sequences with one are refused.
         drafting: how sequences speculate.
         sampler: what draws draft tokens.
-        adapters: where adapters are; None: sequences with one are refused.
     """
 
     def __init__(
         self,
+        sizes: BatchSizes,
         *,
-        max_num_seqs: int,
-        max_model_len: int,
-        page_size: int,
-        num_pages: int,
-        vocab_size: int,
-        windows: tuple[int, ...] = (0,),
         constraints: StructuredOutputManager | None = None,
-        image_shape: tuple[int, ...] | None = None,
-        tower: MediaTower | None = None,
-        axes: int = 1,
-        max_num_batched_tokens: int = _MOST_TOKENS,
+        media: MediaInputs = _TEXT,
         adapters: AdapterSlots | None = None,
         drafting: DraftOptions = NO_DRAFTS,
         sampler: Sampler | None = None,
     ) -> None:
         if constraints is None:
-            constraints = StructuredOutputManager(None, vocab_size)
-        self.sequences = SequenceStates(max_num_seqs, max_model_len)
-        self.tables = BlockTables(max_num_seqs, max_model_len, page_size, num_pages, windows)
-        self.sampling = SamplingState(self.sequences, vocab_size, constraints)
+            constraints = StructuredOutputManager(None, sizes.vocab_size)
+        rows, length = sizes.max_num_seqs, sizes.max_model_len
+        self.sequences = SequenceStates(rows, length)
+        self.tables = BlockTables(rows, length, sizes.page_size, sizes.num_pages, sizes.windows)
+        self.sampling = SamplingState(self.sequences, sizes.vocab_size, constraints)
         parts = self.sequences, self.tables, self.sampling
         self.forced = ForcedTokens(*parts)
         self.drafts = DraftTokens(*parts, drafting, sampler)
@@ -87,8 +103,8 @@ class InputBatch:
         self._pooling: dict[int, Pooling] = {}
         self._images: dict[int, Pixels] = {}
         self._adapters = adapters
-        self._media = MediaSlots(tower, axes)
-        self._image_shape, self._budget = image_shape, max_num_batched_tokens
+        self._media = MediaSlots(media.tower, media.axes)
+        self._image_shape, self._budget = media.image_shape, sizes.max_num_batched_tokens
         self._step: int | None = None
 
     def __len__(self) -> int:

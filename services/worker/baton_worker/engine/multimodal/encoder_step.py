@@ -35,8 +35,6 @@ class EncoderStep:
 
     def __init__(self, tower: MediaTower, cache: EncoderCache, device: torch.device) -> None:
         self.tower, self._cache, self._device = tower, cache, device
-        self.num_encoded = self.num_pulled = 0
-        """Numbers of items encoded here, and taken from encode workers."""
         self.last = EncoderWork()
         """Encoder statistics of the last step."""
         self._broken = set[bytes]()
@@ -55,10 +53,8 @@ class EncoderStep:
             self._cache.get(rows.item.digest)[rows.first : rows.first + len(rows.places)]
             for rows in inputs.media
         ]
-        places, embeddings = (
-            np.concatenate([rows.places for rows in inputs.media]),
-            torch.cat(parts),
-        )
+        places = np.concatenate([rows.places for rows in inputs.media])
+        embeddings = torch.cat(parts)
         self._cache.discard(self._broken)
         self._cache.trim(pinned)
         if not embeddings.is_floating_point():
@@ -82,14 +78,13 @@ class EncoderStep:
     def adopt(self, digest: bytes, embeddings: Tensor) -> None:
         """Take the embeddings [n, width] of an item that an encode worker has encoded."""
         self._cache.put(digest, embeddings.to(self._device))
-        self.num_pulled += 1
 
     def _encode(self, items: dict[bytes, SequenceMedia]) -> None:
         missing = [item for digest, item in items.items() if digest not in self._cache]
         for item in missing:
             if item.is_embeds:
-                made = torch.from_numpy(item.pixels.copy())
-                self._keep(item.digest, made.to(self._device, self.tower.dtype))
+                given = torch.from_numpy(item.pixels.copy())
+                self._keep(item.digest, given.to(self._device, self.tower.dtype))
         missing = [item for item in missing if not item.is_embeds]
         if not missing:
             return
@@ -99,7 +94,6 @@ class EncoderStep:
         for item, embeddings in zip(missing, encoded, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             self._keep(item.digest, embeddings.clone())
-        self.num_encoded += len(missing)
         seconds, tokens = time.perf_counter() - begin, sum(map(len, encoded))
         self.last = EncoderWork(len(missing), tokens, seconds)
 

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from baton_worker import spec
 from baton_worker.attention import AttentionSpec
 from baton_worker.kernels.kv_pages import put
-from baton_worker.kernels.rope import CpuHeads, HeadNorm, refuses
+from baton_worker.kernels.rope import CpuHeads, HeadNorm, Norms, refuses
 from baton_worker.kernels.triton import runs
 from baton_worker.layers.attention.encoder_attention import EncoderAttention
 from baton_worker.layers.attention.kv_scales import Scales
@@ -106,22 +106,32 @@ class Attention(Attending):
         if not (self.fuses and self._is_plain and known):
             return None
         query, key, value = (self._head_norm(norm_) for norm_ in norms)
-        common = {
-            **{"num_heads": call.num_heads, "num_kv_heads": call.num_kv_heads},
-            **{"head_dim": call.head_dim, "dim": 0 if self.rope is None else self.rope.dim},
-        }
         if self._is_common and runs(call.device) and call.value_dim is None and value is None:
             from baton_worker.kernels.triton.heads import TritonHeads  # Needs triton.
 
             scales = None if self.scales is None else self.scales.each
             both = None if query is None or key is None else (query, key)
-            return TritonHeads(norms=both, **common, codes=call.codes, scales=scales)
+            return TritonHeads(norms=both, **self._sizes, codes=call.codes, scales=scales)
         if refuses(call.dtype, call.device) is not None:
             return None
+        return self._cpu_heads((query, key, value))
+
+    @property
+    def _sizes(self) -> dict[str, int]:
+        """What every fused kernel asks of the heads."""
+        return {
+            "num_heads": self.call.num_heads,
+            "num_kv_heads": self.call.num_kv_heads,
+            "head_dim": self.call.head_dim,
+            "dim": 0 if self.rope is None else self.rope.dim,
+        }
+
+    def _cpu_heads(self, norms: Norms) -> CpuHeads:
+        call = self.call
         return CpuHeads(
-            **common,
+            **self._sizes,
             dtype=call.dtype,
-            norms=(query, key, value),
+            norms=norms,
             norm_last=self._norm_last,
             temperature=self._temperature or (),
             interleaved=self.rope is not None and self.rope.interleaved,

@@ -24,6 +24,25 @@ from baton_worker.layers.norm import norm
 from baton_worker.layers.rope.rope import rotate_
 
 
+def _call(settings: spec.LatentAttention, context: BuildContext) -> AttentionSpec:
+    """One KV head, whose keys begin with its values."""
+    return AttentionSpec(
+        settings.num_heads,
+        1,
+        settings.width,
+        settings.scale,
+        None,
+        context.dtype,
+        context.device,
+        latent=True,
+        value_dim=settings.kv_rank,
+        layout=context.layout,
+        tree=context.trees,
+        most_keys=getattr(settings, "top_k", None),
+        context=settings.context,
+    )
+
+
 class LatentAttention(Attending):
     """Multi-head latent attention of DeepSeek-V2 (arXiv:2405.04434) with absorbed up-projections.
 
@@ -41,38 +60,28 @@ class LatentAttention(Attending):
                 f"No kernel reads latents as {context.codes}: serve this model with "
                 "--kv-cache-dtype auto."
             )
-        call = AttentionSpec(
-            settings.num_heads,
-            1,
-            settings.width,
-            settings.scale,
-            None,
-            context.dtype,
-            context.device,
-            latent=True,
-            value_dim=settings.kv_rank,
-            layout=context.layout,
-            tree=context.trees,
-            most_keys=getattr(settings, "top_k", None),
-            context=settings.context,
-        )
-        super().__init__(call, context)
+        super().__init__(_call(settings, context), context)
         self._settings, self.rope = settings, settings.rope
-        query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
-        self.query_down = nn.Sequential()
-        if (rank := settings.query_rank) is None:
-            self.query = Linear(hidden, {"query": query}, context)
-        else:
-            self.query_down.append(
-                Linear(hidden, {"query_down": rank}, context, bias=settings.bias)
-            )
-            self.query_down.append(norm(settings.norm, rank, "query_down_norm", context))
-            self.query = Linear(rank, {"query_up": query}, context)
+        self._set_query(settings, hidden, context)
         self.down = Linear(hidden, {"kv_down": settings.width}, context, bias=settings.bias)
         self.norm = norm(settings.norm, settings.kv_rank, "kv_down_norm", context)
         self.up = UpProjection(settings, context)
         width = settings.num_heads * settings.value_dim
         self.output = Linear(width, {"output": hidden}, context, bias=settings.bias)
+
+    def _set_query(
+        self, settings: spec.LatentAttention, hidden: int, context: BuildContext
+    ) -> None:
+        """The projection of queries, through a latent of their own where the model has one."""
+        query = settings.num_heads * (settings.nope_dim + settings.rope_dim)
+        self.query_down = nn.Sequential()
+        if (rank := settings.query_rank) is None:
+            self.query = Linear(hidden, {"query": query}, context)
+            return
+        down = Linear(hidden, {"query_down": rank}, context, bias=settings.bias)
+        self.query_down.append(down)
+        self.query_down.append(norm(settings.norm, rank, "query_down_norm", context))
+        self.query = Linear(rank, {"query_up": query}, context)
 
     def forward(
         self, x: Tensor, step: ForwardContext, pages: Tensor, residual: Tensor | None

@@ -111,7 +111,7 @@ class Experts(Layer):
 
     def process_weights_after_loading(self) -> None:
         """Choose a kernel, which packs the weights in its preferred layout."""
-        assert self.gate_up is not None and self.down is not None
+        assert self.down is not None
         packed_gate_up, packed_down = self._packed(self._first), self._packed(("down",))
         self.single_use = (
             any(packed_gate_up)
@@ -120,26 +120,33 @@ class Experts(Layer):
             or self.down.device != self.like.device
         )
         self._widen_rest()
-        self._kernel = self._selector.select(
-            kernels.Experts(
-                self._floats(self.gate_up, packed_gate_up),
-                self._floats(self.down, packed_down),
-                self.gate_up_bias,
-                self.down_bias,
-                self._gate,
-                self._settings.weigh_input,
-                _fused(self._settings.expert),
-                self._settings.expert,
-                self.quantised_as,
-                disposable=True,
-                packed_gate_up=packed_gate_up,
-                packed_down=packed_down,
-                lora=self.lora,
-                exact=self._exact,
-            )
-        )
+        self._kernel = self._selector.select(self._weights(packed_gate_up, packed_down))
         self.gate_up = self.down = None
         self._drop_unused_adapters()
+
+    def _weights(
+        self,
+        packed_gate_up: Sequence[kernels.PackedParts | None],
+        packed_down: Sequence[kernels.PackedParts | None],
+    ) -> kernels.Experts:
+        """What a kernel is made from; it may dispose of the weights."""
+        assert self.gate_up is not None and self.down is not None
+        return kernels.Experts(
+            self._floats(self.gate_up, packed_gate_up),
+            self._floats(self.down, packed_down),
+            self.gate_up_bias,
+            self.down_bias,
+            self._gate,
+            self._settings.weigh_input,
+            _fused(self._settings.expert),
+            self._settings.expert,
+            self.quantised_as,
+            disposable=True,
+            packed_gate_up=packed_gate_up,
+            packed_down=packed_down,
+            lora=self.lora,
+            exact=self._exact,
+        )
 
     def restore(self, made: Mapping[str, Any]) -> None:
         """See `Layer`."""
