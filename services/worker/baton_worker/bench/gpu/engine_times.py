@@ -148,21 +148,9 @@ def anatomy(engine: Engine, timer: DeviceTimer, rows: int, context: int) -> dict
         return {}
     walls = _walls(engine, timer, rows, context, 32)
     engine.reset()
-    plans, launches = list(decode_plans(engine.resolved, rows, context, 32)), list[float]()
-    activities = [torch.profiler.ProfilerActivity.CPU]
-    if timer.device.type == "cuda":
-        activities.append(torch.profiler.ProfilerActivity.CUDA)
-    for plan in plans[:16]:
-        begin = time.perf_counter()
-        engine.submit(plan)
-        launches.append(time.perf_counter() - begin)
-    with torch.profiler.profile(activities=activities) as profile:
-        for plan in plans[16:]:
-            engine.submit(plan)
-        engine.finish()
-        timer.synchronize()
-    engine.reset()
-    kernels = _kernels(profile, timer.device, len(plans) - 16)
+    plans = list(decode_plans(engine.resolved, rows, context, 32))
+    launches = [_launched(engine, plan) for plan in plans[:16]]
+    kernels = _profiled(engine, timer, plans[16:])
     return {
         "rows": rows,
         "context": context,
@@ -170,6 +158,27 @@ def anatomy(engine: Engine, timer: DeviceTimer, rows: int, context: int) -> dict
         "submit_ms": statistics.median(launches) * 1e3,
         "kernels": kernels,
     }
+
+
+def _launched(engine: Engine, plan: Plan) -> float:
+    """Seconds in which the host launches a step."""
+    begin = time.perf_counter()
+    engine.submit(plan)
+    return time.perf_counter() - begin
+
+
+def _profiled(engine: Engine, timer: DeviceTimer, plans: Sequence[Plan]) -> list[dict[str, Any]]:
+    """The kernels of the last steps of an engine, see `_kernels`."""
+    activities = [torch.profiler.ProfilerActivity.CPU]
+    if timer.device.type == "cuda":
+        activities.append(torch.profiler.ProfilerActivity.CUDA)
+    with torch.profiler.profile(activities=activities) as profile:
+        for plan in plans:
+            engine.submit(plan)
+        engine.finish()
+        timer.synchronize()
+    engine.reset()
+    return _kernels(profile, timer.device, len(plans))
 
 
 def _kernels(profile: Any, device: torch.device, steps: int) -> list[dict[str, Any]]:
