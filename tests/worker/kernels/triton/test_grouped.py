@@ -93,7 +93,7 @@ def test_floats_are_those_of_the_twin_bit_for_bit(
 def test_a_row_that_is_cut_gets_the_same_bits_beside_others_of_its_tile(
     grouped: ModuleType, device: torch.device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(grouped, "_processors", lambda device: 4)
+    monkeypatch.setattr(grouped, "multiprocessors", lambda device: 4)
     weight = packable_weights.gptq(4, 24, 544, 32).to(device)
     packed, plain, cut = pack([weight], device), grouped._added, list[int]()
 
@@ -119,7 +119,7 @@ def test_few_rows_are_cut_until_they_fill_the_device(
     grouped: ModuleType, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Shares are of two tiles and more, and of a whole weight where columns are enough."""
-    monkeypatch.setattr(grouped, "_processors", lambda device: 132)
+    monkeypatch.setattr(grouped, "multiprocessors", lambda device: 132)
     share = grouped._share
     cpu = torch.device("cpu")
     assert [share(columns, 32, cpu) for columns in (64, 1024, 4096, 28672)] == [2, 2, 8, 32]

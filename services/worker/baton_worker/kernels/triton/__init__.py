@@ -49,6 +49,14 @@ def has_room(device: torch.device) -> bool:
     return int(torch.cuda.get_device_properties(device).shared_memory_per_multiprocessor) >= _ROOM
 
 
+@functools.cache
+def multiprocessors(device: torch.device) -> int:
+    """Multiprocessors of a GPU; the interpreter is one."""
+    if device.type != "cuda":
+        return 1
+    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+
+
 def refuses(device: torch.device) -> str | None:
     """Why kernels cannot run on a device, as half a sentence; None if they can."""
     if device.type == "cpu" and not interpreted():

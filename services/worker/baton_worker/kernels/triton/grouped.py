@@ -15,7 +15,6 @@ what a program computes is the product transposed.
 
 from __future__ import annotations
 
-import functools
 from typing import Any
 
 import torch
@@ -26,7 +25,13 @@ from torch import Tensor
 from baton_worker.kernels.cpu.linear import GATES
 from baton_worker.kernels.fp8 import Inputs
 from baton_worker.kernels.packed_weights import TILE, PackedWeights
-from baton_worker.kernels.triton import gated, product_tiles, row_tiles, weight_sums
+from baton_worker.kernels.triton import (
+    gated,
+    multiprocessors,
+    product_tiles,
+    row_tiles,
+    weight_sums,
+)
 from baton_worker.kernels.triton.fp8 import quantise
 from baton_worker.kernels.triton.product_tiles import COLUMNS, Tile
 from baton_worker.kernels.triton.row_tiles import Visits
@@ -301,15 +306,8 @@ def _tensors(weights: Tensor | PackedWeights) -> tuple[Tensor | None, ...]:
 
 def _share(columns: int, tiles: int, device: torch.device) -> int:
     """Tiles of a program of few rows."""
-    programs = _PER_PROCESSOR * _processors(device) // triton.cdiv(columns, COLUMNS)
+    programs = _PER_PROCESSOR * multiprocessors(device) // triton.cdiv(columns, COLUMNS)
     return int(triton.cdiv(tiles, max(1, min(programs, tiles // 2))))
-
-
-@functools.cache
-def _processors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
 
 
 def _added(parts: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:

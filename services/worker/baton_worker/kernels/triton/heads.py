@@ -43,16 +43,32 @@ def _rotated(a, b, angle, cos, sin, first, second, paired):
 
 
 @triton.jit
+def _normed(
+    values, channels, has_channel, weight, eps, HEAD_DIM: tl.constexpr, SCALED: tl.constexpr
+):
+    """The three parts of a head behind its RMS norm."""
+    (a, b, c), (first, second, rest), (is_pair, is_rest) = values, channels, has_channel
+    inverse_norm = tl.rsqrt((_squares(a) + _squares(b) + _squares(c)) / HEAD_DIM + eps)
+    a = _weighted(a, inverse_norm, weight, first, is_pair, SCALED)
+    b = _weighted(b, inverse_norm, weight, second, is_pair, SCALED)
+    return a, b, _weighted(c, inverse_norm, weight, rest, is_rest, SCALED)
+
+
+@triton.jit
+def _store(target, values, channels, has_channel):
+    """The three parts of a head as they are."""
+    (a, b, c), (first, second, rest), (is_pair, is_rest) = values, channels, has_channel
+    tl.store(target + first, a, mask=is_pair)
+    tl.store(target + second, b, mask=is_pair)
+    tl.store(target + rest, c, mask=is_rest)
+
+
+@triton.jit
 def _store_codes(
     target,
-    a,
-    b,
-    c,
-    first,
-    second,
-    rest,
-    is_pair,
-    is_rest,
+    values,
+    channels,
+    has_channel,
     scales,
     row,
     inverse_most,
@@ -62,6 +78,7 @@ def _store_codes(
     GIVEN: tl.constexpr,
 ):
     """A head as codes with one scale: that of the `row` if GIVEN, or the least one."""
+    (a, b, c), (first, second, rest), (is_pair, is_rest) = values, channels, has_channel
     wide_a, wide_b, wide_c = a.to(tl.float32), b.to(tl.float32), c.to(tl.float32)
     finite = bits.is_finite(wide_a) + bits.is_finite(wide_b) + bits.is_finite(wide_c)
     is_finite = finite == 3
@@ -117,16 +134,16 @@ def _place(
     first_half = tl.load(head_start + first, mask=is_pair, other=0.0)
     second_half = tl.load(head_start + second, mask=is_pair, other=0.0)
     unrotated = tl.load(head_start + rest, mask=is_rest, other=0.0)
+    channels, has_channel = (first, second, rest), (is_pair, is_rest)
     if head < NUM_HEADS + NUM_KV_HEADS:
         if NORMED:
             weight, eps = key_weight, key_eps
             if head < NUM_HEADS:
                 weight, eps = query_weight, query_eps
-            squares = _squares(first_half) + _squares(second_half) + _squares(unrotated)
-            inverse_norm = tl.rsqrt(squares / HEAD_DIM + eps)
-            first_half = _weighted(first_half, inverse_norm, weight, first, is_pair, SCALED)
-            second_half = _weighted(second_half, inverse_norm, weight, second, is_pair, SCALED)
-            unrotated = _weighted(unrotated, inverse_norm, weight, rest, is_rest, SCALED)
+            values = (first_half, second_half, unrotated)
+            first_half, second_half, unrotated = _normed(
+                values, channels, has_channel, weight, eps, HEAD_DIM, SCALED
+            )
         first_half, second_half = _rotated(
             first_half, second_half, token * DIM, cos, sin, first, second, is_pair
         )
@@ -138,14 +155,12 @@ def _place(
         slot, row = tl.load(slots + token), head - NUM_HEADS
         target = pages + slot // page_size * page_stride + slot % page_size * offset_stride
         target += row // NUM_KV_HEADS * value_stride + row % NUM_KV_HEADS * head_stride
+        stored = (first_half, second_half, unrotated)
         if CODES == 0:
-            tl.store(target + first, first_half, mask=is_pair)
-            tl.store(target + second, second_half, mask=is_pair)
-            tl.store(target + rest, unrotated, mask=is_rest)
+            _store(target, stored, channels, has_channel)
         else:
             _store_codes(
-                *(target, first_half, second_half, unrotated, first, second),
-                *(rest, is_pair, is_rest, scales, row),
+                *(target, stored, channels, has_channel, scales, row),
                 *(inverse_most, most_code, HEAD_DIM, CODES, GIVEN),
             )
 

@@ -95,6 +95,34 @@ def _scale_at(expert, channel, column, columns, groups, group):
 
 
 @triton.jit
+def _input_scales(x_scales, input_row, is_row, channel, x_group, x_groups):
+    """The scales of the rows' inputs at a channel."""
+    offset = input_row * x_groups + tl.minimum(channel // x_group, x_groups - 1)
+    return tl.load(x_scales + offset, mask=is_row, other=0.0)
+
+
+@triton.jit
+def _run(
+    word, run: tl.constexpr, zero, VALUES: tl.constexpr, BITS: tl.constexpr, LEFT: tl.constexpr
+):
+    """The numbers of a run of codes in each word, less their `zero` if they are integers."""
+    weights = numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
+    if VALUES == 1:
+        weights -= of_columns(zero, LEFT)
+    return weights
+
+
+@triton.jit
+def _added(total, inputs, weights, LEFT: tl.constexpr):
+    """`total` and a product of inputs and weights, in the order of the tile."""
+    if LEFT:
+        total = tl.dot(weights, inputs, total, input_precision="ieee")
+    else:
+        total = tl.dot(inputs, weights, total, input_precision="ieee")
+    return total
+
+
+@triton.jit
 def _packed_sums(
     x,
     x_scales,
@@ -134,9 +162,9 @@ def _packed_sums(
         word = words + beside_columns(word_row, LEFT) * columns + of_columns(column, LEFT)
         word = tl.load(word, mask=of_columns(is_column, LEFT), other=0)
         for first_run in tl.static_range(0, 32 // BITS, SLICES):
-            scale_offset = _scale_at(
-                expert, tile * TILE + first_run * RUN, column, columns, groups, group
-            )
+            first_channel = tile * TILE + first_run * RUN
+            scale_offset = _scale_at(expert, first_channel, column, columns, groups, group)
+            zero = 0.0
             if VALUES == 1:
                 zero = tl.load(zeros + scale_offset, mask=is_column, other=0).to(tl.float32)
             partial = total if FOLDED else tl.full((FIRST, SECOND), 0.0, tl.float32)
@@ -144,27 +172,18 @@ def _packed_sums(
                 run = first_run + run_in_slice
                 k = tile * TILE + run * RUN
                 inputs = _inputs(x, input_row, is_row, k + channel, inner, LEFT)
-                weights = numbers((word >> (run * BITS)) & ((1 << BITS) - 1), VALUES)
-                if VALUES == 1:
-                    weights -= of_columns(zero, LEFT)
+                weights = _run(word, run, zero, VALUES, BITS, LEFT)
                 if FOLDED:
-                    run_scale_offset = _scale_at(expert, k, column, columns, groups, group)
-                    weights *= of_columns(
-                        scales_of(scales + run_scale_offset, is_column, SCALES), LEFT
-                    )
-                weights = weights.to(inputs.dtype)
-                if LEFT:
-                    partial = tl.dot(weights, inputs, partial, input_precision="ieee")
-                else:
-                    partial = tl.dot(inputs, weights, partial, input_precision="ieee")
+                    scale_of_run = scales + _scale_at(expert, k, column, columns, groups, group)
+                    weights *= of_columns(scales_of(scale_of_run, is_column, SCALES), LEFT)
+                partial = _added(partial, inputs, weights.to(inputs.dtype), LEFT)
             if FOLDED:
                 total = partial
             else:
                 scale = scales_of(scales + scale_offset, is_column, SCALES)
                 if VALUES == 3:
-                    x_scale_offset = (tile * TILE + first_run * RUN) // x_group
-                    x_scale_offset = input_row * x_groups + tl.minimum(x_scale_offset, x_groups - 1)
-                    x_scale = tl.load(x_scales + x_scale_offset, mask=is_row, other=0.0)
+                    row = (input_row, is_row, first_channel, x_group, x_groups)
+                    x_scale = _input_scales(x_scales, *row)
                     partial *= beside_columns(x_scale, LEFT)
                 total += partial * of_columns(scale, LEFT)
     return total

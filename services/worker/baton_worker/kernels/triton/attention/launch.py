@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from baton_worker.kernels.triton import has_room, power
+from baton_worker.kernels.triton import has_room, multiprocessors, power
 from baton_worker.kernels.triton.attention import tile
 
 PARTITION = 512
@@ -73,14 +72,7 @@ def partitions(longest: int, exact: bool) -> int:
 
 def _programs(device: torch.device, tiles: int) -> int:
     """Programs of one tile that fill the device beside those of the other tiles."""
-    return -(-_PER_MULTIPROCESSOR * _multiprocessors(device) // max(1, tiles))
-
-
-@functools.cache
-def _multiprocessors(device: torch.device) -> int:
-    if device.type != "cuda":
-        return 1
-    return int(torch.cuda.get_device_properties(device).multi_processor_count)
+    return -(-_PER_MULTIPROCESSOR * multiprocessors(device) // max(1, tiles))
 
 
 def _tile(channels: int) -> int:

@@ -80,12 +80,8 @@ def _weigh_unmasked(
     table,
     start,
     stop,
-    maximum,
-    total,
-    weighted,
-    page_stride,
-    token_stride,
-    value_stride,
+    sums,
+    strides,
     scale,
     softcap,
     HEAD_DIM: tl.constexpr,
@@ -97,8 +93,9 @@ def _weigh_unmasked(
     CODES: tl.constexpr,
     CAPPED: tl.constexpr,
 ):
-    """The sums of a tile with the keys `start` ... `stop` - 1 more, whole blocks that every query
+    """The `sums` of a tile with the keys `start` ... `stop` - 1 more, whole blocks that every query
     sees."""
+    (maximum, total, weighted), (page_stride, token_stride, value_stride) = sums, strides
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
     key_channel, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
@@ -187,12 +184,8 @@ def _weigh_masked(
     table,
     start,
     stop,
-    maximum,
-    total,
-    weighted,
-    page_stride,
-    token_stride,
-    value_stride,
+    sums,
+    strides,
     scale,
     softcap,
     masks,
@@ -210,13 +203,15 @@ def _weigh_masked(
     RANGED: tl.constexpr,
     TREE: tl.constexpr,
 ):
-    """The sums of a tile with those of the keys `start` ... `stop` - 1 more that its queries see.
+    """The `sums` of a tile with those of the keys `start` ... `stop` - 1 more that its queries see.
 
     Args:
+        strides: of pages, of tokens in a page, and from a key to its value.
         masks: of each query its position, the last and the first key that it sees, the slope of its
             head and its ancestors in a tree; the first key of the row, its first new token, the
             number of tokens before that, and the depths of tokens in trees.
     """
+    (maximum, total, weighted), (page_stride, token_stride, value_stride) = sums, strides
     NUMBER: tl.constexpr = q.dtype
     WORDS: tl.constexpr = HEAD_DIM % 4 == 0 and VALUE_DIM % 4 == 0
     key_channel, channel = tl.arange(0, DIM), tl.arange(0, VALUES)
@@ -250,6 +245,57 @@ def _weigh_masked(
             v = _part(values, key_offset[:, None] + channel, inside, CODES, NUMBER)
         weighted = tl.dot(weight.to(v.dtype), v, weighted * fade[:, None], input_precision="ieee")
     return maximum, total, weighted
+
+
+@triton.jit
+def _weigh(
+    q,
+    q_rest,
+    head_pages,
+    table,
+    start,
+    stop,
+    earliest,
+    strides,
+    scale,
+    softcap,
+    masks,
+    HEAD_DIM: tl.constexpr,
+    DIM: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+    VALUES: tl.constexpr,
+    LATENT: tl.constexpr,
+    REST: tl.constexpr,
+    PAGE_SIZE: tl.constexpr,
+    ROWS: tl.constexpr,
+    KEYS: tl.constexpr,
+    CODES: tl.constexpr,
+    CAPPED: tl.constexpr,
+    SLOPED: tl.constexpr,
+    RANGED: tl.constexpr,
+    TREE: tl.constexpr,
+    UNMASKED: tl.constexpr,
+):
+    """The sums of a tile over the keys `start` ... `stop` - 1 that its queries see, of which the
+    first is at the position `earliest`.
+
+    Blocks of which every query sees every key have no masks. They come first, and a masked block of
+    such keys has the same sums.
+    """
+    sums = _no_sums(ROWS, VALUES)
+    masked_from = start // KEYS * KEYS
+    if UNMASKED:
+        first_key, masked_from = masked_from, tl.minimum(earliest + 1, stop) // KEYS * KEYS
+        masked_from = tl.maximum(first_key, masked_from)
+        sums = _weigh_unmasked(
+            *(q, head_pages, table, first_key, masked_from, sums, strides, scale, softcap),
+            *(HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED),
+        )
+    return _weigh_masked(
+        *(q, q_rest, head_pages, table, masked_from, stop, sums, strides, scale, softcap, masks),
+        *(HEAD_DIM, DIM, VALUE_DIM, VALUES, LATENT, REST, PAGE_SIZE, KEYS, CODES),
+        *(CAPPED, SLOPED, RANGED, TREE),
+    )
 
 
 @triton.jit
@@ -404,6 +450,14 @@ def _no_sums(ROWS: tl.constexpr, VALUES: tl.constexpr):
     return maximum, total, tl.full((ROWS, VALUES), 0.0, tl.float32)
 
 
+@triton.jit
+def _merged(held_most, held_total, held_weighted, maximum, total, weighted):
+    """The sums of the partitions up to one, which has those that come last."""
+    held_most, fade, share = softmax.shares(held_most, maximum)
+    held_weighted = held_weighted * fade[:, None] + weighted * share[:, None]
+    return held_most, held_total * fade + total * share, held_weighted
+
+
 @triton.jit(do_not_specialize=_COUNTS)
 def attend(
     query,
@@ -514,6 +568,7 @@ def attend(
     masks = (position, last, farthest, slope, ancestor_bits, from_key, first_query, context, depths)
     table = page_table + row.to(tl.int64) * table_width
     head_pages = pages + head_deal // DEALS * head_stride
+    strides = (page_stride, token_stride, value_stride)
     newest = tl.minimum(length, newest)
     if EXACT:
         first_reached = bounds.oldest(earliest, window, chunk, WINDOWED, CHUNKED) // span
@@ -526,23 +581,10 @@ def attend(
         # The first token of the tile sees the oldest key, its last token the newest.
         limits = (window, chunk, ranges, row, partition, is_cut, span)
         start, stop = bounds.key_bounds(earliest, newest, *limits, WINDOWED, CHUNKED, RANGED)
-        maximum, total, weighted = _no_sums(ROWS, VALUES)
-        strides = (page_stride, token_stride, value_stride, scale, softcap)
-        # Blocks of which every query sees every key have no masks. They come first, and a masked
-        # block of such keys has the same sums.
-        masked_from = start // KEYS * KEYS
-        if UNMASKED:
-            first_key, masked_from = masked_from, tl.minimum(earliest + 1, stop) // KEYS * KEYS
-            masked_from = tl.maximum(first_key, masked_from)
-            tile = (q, head_pages, table, first_key, masked_from, maximum, total, weighted)
-            maximum, total, weighted = _weigh_unmasked(
-                *tile, *strides, HEAD_DIM, DIM, VALUE_DIM, VALUES, PAGE_SIZE, KEYS, CODES, CAPPED
-            )
-        maximum, total, weighted = _weigh_masked(
-            *(q, q_rest, head_pages, table, masked_from, stop, maximum, total, weighted),
-            *strides,
-            *(masks, HEAD_DIM, DIM, VALUE_DIM, VALUES, LATENT, REST, PAGE_SIZE, KEYS, CODES),
-            *(CAPPED, SLOPED, RANGED, TREE),
+        maximum, total, weighted = _weigh(
+            *(q, q_rest, head_pages, table, start, stop, earliest, strides, scale, softcap, masks),
+            *(HEAD_DIM, DIM, VALUE_DIM, VALUES, LATENT, REST, PAGE_SIZE, ROWS, KEYS, CODES),
+            *(CAPPED, SLOPED, RANGED, TREE, UNMASKED),
         )
         if split:
             first_part = ((split_place + token) * NUM_HEADS + head).to(tl.int64) * num_partitions
@@ -552,9 +594,9 @@ def attend(
             )
         else:
             if EXACT:
-                held_most, fade, share = softmax.shares(held_most, maximum)
-                held_weighted = held_weighted * fade[:, None] + weighted * share[:, None]
-                held_total = held_total * fade + total * share
+                held_most, held_total, held_weighted = _merged(
+                    held_most, held_total, held_weighted, maximum, total, weighted
+                )
                 # Written after each partition; what the last one writes stays.
                 maximum, total, weighted = held_most, held_total, held_weighted
             _store_result(

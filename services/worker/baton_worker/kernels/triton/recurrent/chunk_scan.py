@@ -22,16 +22,29 @@ from baton_worker.kernels.triton.recurrent import chunks
 
 
 @triton.jit
-def _own(
-    queries, keys, values, token_decay, token_weight, token, is_token, PRECISION: tl.constexpr
-):
-    """The output of the queries of a chunk from its tokens up to their own."""
+def _outputs(queries, keys, values, state, decays, token, is_token, PRECISION: tl.constexpr):
+    """The outputs of the queries of a chunk: from the state before it, and from its tokens up to
+    their own."""
+    token_decay, token_weight, start_decay, _ = decays
+    outputs = tl.dot(queries, state.to(queries.dtype), input_precision=PRECISION)
+    outputs *= tl.exp(token_decay - start_decay)[:, None]
     scores = tl.dot(queries, tl.trans(keys), input_precision=PRECISION)
     causal = (token[None, :] <= token[:, None]) & is_token[None, :]
     decay = tl.exp(tl.where(causal, token_decay[:, None] - token_decay[None, :], 0.0))
     decay *= token_weight[None, :]
     scores = tl.where(causal, scores * decay, 0.0).to(keys.dtype)
-    return tl.dot(scores, values, input_precision=PRECISION)
+    outputs += tl.dot(scores, values, input_precision=PRECISION)
+    return outputs
+
+
+@triton.jit
+def _next_state(state, keys, values, decays, is_token, PRECISION: tl.constexpr):
+    """The state behind a chunk: the one before it faded, and what its tokens add."""
+    token_decay, token_weight, start_decay, end_decay = decays
+    added_weight = tl.where(is_token, tl.exp(end_decay - token_decay) * token_weight, 0.0)
+    added = (keys.to(tl.float32) * added_weight[:, None]).to(keys.dtype)
+    state *= tl.exp(end_decay - start_decay)
+    return tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
 
 
 @triton.jit
@@ -75,7 +88,6 @@ def _scan(
     NUMBER: tl.constexpr = snapshots.tokens.dtype.element_ty if NARROW else tl.float32
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
     QUERY: tl.constexpr = HEADS // GROUP * KEY_DIM
-    OUT: tl.constexpr = HEADS * VALUE_DIM
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if chunks.count(chains, row) < LEAST:
         return
@@ -88,15 +100,11 @@ def _scan(
     initial = snapshots.states + tl.load(chains.pages + start) * layout.state_stride
     state = tl.load(initial + state_offset, mask=inside, other=0.0)
     for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
-        chunk_index = start * CHUNKS + step
-        entry, chunk = chunk_index // CHUNKS, (chunk_index % CHUNKS).to(tl.int32)
-        page_number, first_query, first_new, end = chunks.page_of_row(
-            chains, entry, stop, PAGE_SIZE
+        entry, chunk, page_number, first_query, first_new, end = chunks.chunk_of_row(
+            chains, step, start, stop, CHUNKS, PAGE_SIZE
         )
-        end = end.to(tl.int32)
         page_state = snapshots.states + page_number * layout.state_stride + state_offset
-        starts_page = (entry > start) & (chunk == 0)
-        tl.store(page_state, state, mask=tl.where(starts_page, inside, False))
+        chunks.store_state(page_state, state, inside, entry, start, chunk)
         token = chunk * TOKENS + tl.arange(0, TOKENS)
         is_token = token < end
         page, stride = snapshots.tokens + page_number * layout.page_stride, layout.token_stride
@@ -105,24 +113,14 @@ def _scan(
         keys = chunks.rows_of(from_key, token, is_token, stride, key, has_key).to(NUMBER)
         values = chunks.rows_of(from_value, token, is_token, stride, value, has_value).to(NUMBER)
         first_token = (entry * HEADS + head) * PAGE_SIZE
-        token_decay, token_weight, start_decay, end_decay = _decays(
-            fading, first_token, token, is_token, chunk, end, PAGE_SIZE, TOKENS
-        )
+        decays = _decays(fading, first_token, token, is_token, chunk, end, PAGE_SIZE, TOKENS)
         is_new = is_token & (token >= first_new)
-        from_query = query + (first_query - first_new) * QUERY + key_head
+        from_query = query + first_query * QUERY + key_head
         queries = chunks.rows_of(from_query, token, is_new, QUERY, key, has_key).to(NUMBER)
-        outputs = tl.dot(queries, state.to(NUMBER), input_precision=PRECISION)
-        outputs *= tl.exp(token_decay - start_decay)[:, None]
-        outputs += _own(
-            queries, keys, values, token_decay, token_weight, token, is_token, PRECISION
-        )
-        target = out + (first_query - first_new) * OUT + head * VALUE_DIM
-        target += token[:, None] * OUT + value[None, :]
-        tl.store(target, outputs, mask=is_new[:, None] & has_value[None, :])
-        added_weight = tl.where(is_token, tl.exp(end_decay - token_decay) * token_weight, 0.0)
-        added = (keys.to(tl.float32) * added_weight[:, None]).to(NUMBER)
-        state *= tl.exp(end_decay - start_decay)
-        state = tl.dot(tl.trans(added), values, state, input_precision=PRECISION)
+        outputs = _outputs(queries, keys, values, state, decays, token, is_token, PRECISION)
+        place = (first_query, token, is_new, head, value)
+        chunks.store_outputs(out, outputs, *place, HEADS, VALUE_DIM)
+        state = _next_state(state, keys, values, decays, is_token, PRECISION)
 
 
 def chunk_scan(

@@ -158,3 +158,40 @@ def rows_of(base, token, is_token, token_stride, channel, has_channel):
     """Channels of some tokens; zeros where there is none."""
     offset = token[:, None] * token_stride + channel[None, :]
     return tl.load(base + offset, mask=is_token[:, None] & has_channel[None, :], other=0.0)
+
+
+@triton.jit
+def chunk_of_row(chains, step, start, stop, BLOCKS: tl.constexpr, PAGE_SIZE: tl.constexpr):
+    """Of the chunk `step` of a row: the entry of its page in `chains`, its number in that page, the
+    page, the query that the first token of the page would have, the first token that has one, and
+    the end of the tokens."""
+    index = start * BLOCKS + step
+    entry, chunk = index // BLOCKS, (index % BLOCKS).to(tl.int32)
+    page, first_query, first_new, end = page_of_row(chains, entry, stop, PAGE_SIZE)
+    return entry, chunk, page, first_query - first_new, first_new, end.to(tl.int32)
+
+
+@triton.jit
+def store_state(page_state, state, inside, entry, start, chunk):
+    """Store the state before a page there, as the page begins; the first page of a row has it."""
+    starts_page = (entry > start) & (chunk == 0)
+    tl.store(page_state, state, mask=tl.where(starts_page, inside, False))
+
+
+@triton.jit
+def store_outputs(
+    out,
+    outputs,
+    first_query,
+    token,
+    is_new,
+    head,
+    value,
+    HEADS: tl.constexpr,
+    VALUE_DIM: tl.constexpr,
+):
+    """Store the outputs of the tokens of a page that have queries."""
+    OUT: tl.constexpr = HEADS * VALUE_DIM
+    target = out + first_query * OUT + head * VALUE_DIM
+    target += token[:, None] * OUT + value[None, :]
+    tl.store(target, outputs, mask=is_new[:, None] & (value < VALUE_DIM)[None, :])

@@ -48,6 +48,16 @@ class _Solved(NamedTuple):
     decay: Tensor
     """float32 [n, heads, keys]: the factor of the state over the chunk."""
 
+    @classmethod
+    def empty(
+        cls, like: Tensor, heads: tuple[int, int], *sizes: int, dtype: torch.dtype
+    ) -> _Solved:
+        """Room for `heads`, (n, heads), in chunks of tokens with keys and values: the `sizes`."""
+        size, keys, values = sizes
+        shapes = (size, keys), (size, values), (size, keys), (size, keys), (size, size)
+        parts = [like.new_empty((*heads, *shape), dtype=dtype) for shape in shapes]
+        return cls._make([*parts, like.new_empty((*heads, keys))])
+
 
 @triton.jit
 def _unit(x):
@@ -191,9 +201,7 @@ def _store_keys(
     queries,
     keys,
     strengths,
-    decay_from_start,
-    decay_to_end,
-    state_decay,
+    decays,
     position,
     is_token,
     key,
@@ -203,7 +211,8 @@ def _store_keys(
     NUMBER: tl.constexpr,
 ):
     """Store the factors by which a chunk reads a state and adds to it, by key channel; see
-    `_Solved`."""
+    `_Solved`. `decays` are those of `_scores`."""
+    decay_from_start, decay_to_end, state_decay = decays
     offset = solved_index * TOKENS * KEYS + position[:, None] * KEYS + key[None, :]
     write = (keys * decay_from_start * strengths[:, None]).to(NUMBER)
     write = tl.dot(inverse, write, input_precision=PRECISION)
@@ -211,6 +220,37 @@ def _store_keys(
     tl.store(solved.query + offset, (queries * decay_from_start).to(NUMBER))
     tl.store(solved.key + offset, tl.where(is_token[:, None], keys * decay_to_end, 0.0).to(NUMBER))
     tl.store(solved.decay + solved_index * KEYS + key, state_decay)
+
+
+@triton.jit
+def _store_values(
+    solved,
+    solved_index,
+    inverse,
+    values,
+    strengths,
+    position,
+    value,
+    TOKENS: tl.constexpr,
+    VALUES: tl.constexpr,
+    PRECISION: tl.constexpr,
+    NUMBER: tl.constexpr,
+):
+    """Store the updates of a chunk that has a state of nothing before it; see `_Solved`."""
+    values = (values.to(tl.float32) * strengths[:, None]).to(NUMBER)
+    values = tl.dot(inverse, values, input_precision=PRECISION)
+    target = solved_index * TOKENS * VALUES + position[:, None] * VALUES + value[None, :]
+    tl.store(solved.update + target, values.to(NUMBER))
+
+
+@triton.jit
+def _store_scores(
+    solved, solved_index, query_scores, position, TOKENS: tl.constexpr, NUMBER: tl.constexpr
+):
+    """Store the scores of the queries of a chunk with its updates up to their own."""
+    target = solved_index * TOKENS * TOKENS + position[:, None] * TOKENS + position[None, :]
+    causal = position[None, :] <= position[:, None]
+    tl.store(solved.scores + target, tl.where(causal, query_scores, 0.0).to(NUMBER))
 
 
 @triton.jit(do_not_specialize=["num_rows"])
@@ -277,20 +317,42 @@ def _solve(
     system = tl.where(is_earlier, key_scores * strengths[:, None], 0.0)
     inverse = _inverse(system, TOKENS, LEVELS, EXACT).to(NUMBER)
     solved_index = chunk_index * HEADS + head
+    decays = (decay_from_start, decay_to_end, state_decay)
     _store_keys(
-        *(solved, solved_index, inverse, queries, keys),
-        *(strengths, decay_from_start, decay_to_end, state_decay),
+        *(solved, solved_index, inverse, queries, keys, strengths, decays),
         *(position, is_token, key, TOKENS, KEYS, PRECISION, NUMBER),
     )
-    target = solved_index * TOKENS * TOKENS + position[:, None] * TOKENS + position[None, :]
-    causal = position[None, :] <= position[:, None]
-    tl.store(solved.scores + target, tl.where(causal, query_scores, 0.0).to(NUMBER))
+    _store_scores(solved, solved_index, query_scores, position, TOKENS, NUMBER)
     source = page + layout.value_at + head * VALUE_DIM
     values = chunks.rows_of(source, position, is_token, token_stride, value, has_value)
-    values = (values.to(tl.float32) * strengths[:, None]).to(NUMBER)
-    values = tl.dot(inverse, values, input_precision=PRECISION)
-    target = solved_index * TOKENS * VALUES + position[:, None] * VALUES + value[None, :]
-    tl.store(solved.update + target, values.to(NUMBER))
+    _store_values(
+        *(solved, solved_index, inverse, values, strengths),
+        *(position, value, TOKENS, VALUES, PRECISION, NUMBER),
+    )
+
+
+@triton.jit
+def _chunk(
+    solved,
+    solved_index,
+    position,
+    key,
+    value,
+    TOKENS: tl.constexpr,
+    KEYS: tl.constexpr,
+    ALL: tl.constexpr,
+):
+    """A solved chunk with some of its ALL value channels, in the order of `_Solved`."""
+    key_offset = position[:, None] * KEYS + key[None, :]
+    value_offset = position[:, None] * ALL + value[None, :]
+    score_offset = position[:, None] * TOKENS + position[None, :]
+    write = tl.load(solved.write + solved_index * TOKENS * KEYS + key_offset)
+    queries = tl.load(solved.query + solved_index * TOKENS * KEYS + key_offset)
+    keys = tl.load(solved.key + solved_index * TOKENS * KEYS + key_offset)
+    updates = tl.load(solved.update + solved_index * TOKENS * ALL + value_offset).to(tl.float32)
+    scores = tl.load(solved.scores + solved_index * TOKENS * TOKENS + score_offset)
+    decay = tl.load(solved.decay + solved_index * KEYS + key)
+    return write, updates, queries, keys, scores, decay
 
 
 @triton.jit
@@ -314,7 +376,6 @@ def _scan(
     """Some value channels of one head, along the solved chunks of one sequence; a chunk has ALL
     value channels."""
     CHUNKS: tl.constexpr = (PAGE_SIZE + TOKENS - 1) // TOKENS
-    OUT: tl.constexpr = HEADS * VALUE_DIM
     NUMBER: tl.constexpr = solved.write.dtype.element_ty
     row, head = tl.program_id(0).to(tl.int64), tl.program_id(1)
     if chunks.count(chains, row) < LEAST:
@@ -327,35 +388,25 @@ def _scan(
     initial = states + tl.load(chains.pages + start) * state_stride
     state = tl.load(initial + state_at, mask=inside, other=0.0)
     position = tl.arange(0, TOKENS)
-    key_offset = position[:, None] * KEYS + key[None, :]
-    value_offset = position[:, None] * ALL + value[None, :]
-    score_offset = position[:, None] * TOKENS + position[None, :]
     for step in range(0, chunks.steps(start, stop, chains, CHUNKS, TOKENS)):
-        chunk_index = start * CHUNKS + step
-        entry, chunk = chunk_index // CHUNKS, (chunk_index % CHUNKS).to(tl.int32)
-        page_number, first_query, first_new, end = chunks.page_of_row(
-            chains, entry, stop, PAGE_SIZE
+        entry, chunk, page_number, first_query, first_new, end = chunks.chunk_of_row(
+            chains, step, start, stop, CHUNKS, PAGE_SIZE
         )
         page_state = states + page_number * state_stride + state_at
-        starts_page = (entry > start) & (chunk == 0)
-        tl.store(page_state, state, mask=tl.where(starts_page, inside, False))
+        chunks.store_state(page_state, state, inside, entry, start, chunk)
         solved_index = (first_chunk + step) * HEADS + head
-        write = tl.load(solved.write + solved_index * TOKENS * KEYS + key_offset)
-        queries = tl.load(solved.query + solved_index * TOKENS * KEYS + key_offset)
-        keys = tl.load(solved.key + solved_index * TOKENS * KEYS + key_offset)
-        updates = tl.load(solved.update + solved_index * TOKENS * ALL + value_offset).to(tl.float32)
-        scores = tl.load(solved.scores + solved_index * TOKENS * TOKENS + score_offset)
-        state_decay = tl.load(solved.decay + solved_index * KEYS + key)
+        write, updates, queries, keys, scores, state_decay = _chunk(
+            solved, solved_index, position, key, value, TOKENS, KEYS, ALL
+        )
         rounded_state = state.to(NUMBER)
         updates -= tl.dot(write, rounded_state, input_precision=PRECISION)
         rounded_updates = updates.to(NUMBER)
         outputs = tl.dot(queries, rounded_state, input_precision=PRECISION)
         outputs = tl.dot(scores, rounded_updates, outputs, input_precision=PRECISION)
         token = chunk * TOKENS + position
-        is_new = (token >= first_new) & (token < end.to(tl.int32))
-        target = out + (first_query - first_new) * OUT + head * VALUE_DIM
-        target += token[:, None] * OUT + value[None, :]
-        tl.store(target, outputs, mask=is_new[:, None] & (value < VALUE_DIM)[None, :])
+        is_new = (token >= first_new) & (token < end)
+        place = (first_query, token, is_new, head, value)
+        chunks.store_outputs(out, outputs, *place, HEADS, VALUE_DIM)
         state *= state_decay[:, None]
         state = tl.dot(tl.trans(keys), rounded_updates, state, input_precision=PRECISION)
 
@@ -377,15 +428,7 @@ def delta_chunks(
     per_page = -(-tokens.shape[1] // size)
     count = chunks.rooms(len(query), tokens.shape[1]) * per_page
     num_rows = len(chains.starts)
-
-    def empty(*sizes: int) -> Tensor:
-        return query.new_empty((count, shape.heads, *sizes), dtype=number)
-
-    like = size, keys
-    solved = _Solved(
-        *(empty(*like), empty(size, values), empty(*like), empty(*like), empty(size, size)),
-        query.new_empty((count, shape.heads, keys)),
-    )
+    solved = _Solved.empty(query, (count, shape.heads), size, keys, values, dtype=number)
     total = torch.cat([part.cumsum(1) for part in torch.split(decay, size, 1)], 1)
     sizes: dict[str, Any] = {
         **{"PAGE_SIZE": tokens.shape[1], "HEADS": shape.heads, "TOKENS": size, "KEYS": keys},

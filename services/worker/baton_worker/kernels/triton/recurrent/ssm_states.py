@@ -137,6 +137,17 @@ def _scores(
     return total
 
 
+@triton.jit
+def _faded(scores, causal, token_decay, fading, first_token, key_token, has_key):
+    """Scores of queries with the keys up to their own, by the decays between them and by what each
+    key counts."""
+    key_decay = tl.load(fading.faded + first_token + key_token, mask=has_key, other=0.0)
+    key_weight = tl.load(fading.weight + first_token + key_token, mask=has_key, other=0.0)
+    decay = tl.exp(tl.where(causal, token_decay[:, None] - key_decay[None, :], 0.0))
+    decay *= key_weight[None, :]
+    return tl.where(causal, scores * decay, 0.0)
+
+
 @triton.jit(do_not_specialize=["num_rows", "at_most"])
 def _read(
     snapshots,
@@ -189,19 +200,13 @@ def _read(
             has_key_token = key_token < end
             keys = (from_key, layout.token_stride, key_token, has_key_token)
             scores = _scores(*queries, *keys, KEY_DIM, TOKENS, KEYS)
-            key_decay = tl.load(
-                fading.faded + first_token + key_token, mask=has_key_token, other=0.0
-            )
-            key_weight = tl.load(
-                fading.weight + first_token + key_token, mask=has_key_token, other=0.0
-            )
             causal = (key_token[None, :] <= token[:, None]) & is_new[:, None]
-            decay = tl.exp(tl.where(causal, token_decay[:, None] - key_decay[None, :], 0.0))
-            decay *= key_weight[None, :]
+            scores = _faded(
+                scores, causal, token_decay, fading, first_token, key_token, has_key_token
+            )
             values = _rows(
                 from_value, key_token, has_key_token, layout.token_stride, value, has_value
             )
-            scores = tl.where(causal, scores * decay, 0.0)
             total = tl.dot(scores, values, total, input_precision="ieee")
         output_row = (first_query + token - first_new)[:, None] * HEADS + head
         mask = is_new[:, None] & has_value[None, :]
