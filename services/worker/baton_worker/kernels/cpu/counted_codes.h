@@ -29,8 +29,8 @@ struct Counted {
             use(pair, looked_up(left), looked_up(right));
 #endif
         } else {
-            use(2 * pair, low(left), low(right));
-            use(2 * pair + 1, high(left), high(right));
+            use(2 * pair, value_at<0>(left), value_at<0>(right));
+            use(2 * pair + 1, value_at<16>(left), value_at<16>(right));
         }
     }
 
@@ -45,31 +45,39 @@ struct Counted {
 
   private:
 #if defined(__AVX512F__)
-    // A lookup of floats sees five bits too.
-    static constexpr bool kLooksUpFloats = Bits <= 5;
+    // A lookup of floats sees five bits too, and six are masked where they become floats.
+    static constexpr bool kMasksFloats = false;
 #else
-    static constexpr bool kLooksUpFloats = false;
+    static constexpr bool kMasksFloats = true;
 #endif
 
     template <class Arithmetic>
     static IntVec whole(IntVec pair) {
-        constexpr bool kLooksUp = Arithmetic::kStep == 2 ? !Arithmetic::kInteger : kLooksUpFloats;
-        return kLooksUp ? pair : both(pair, halves((1 << Bits) - 1));
+        constexpr bool kMasks = Arithmetic::kStep == 2 ? Arithmetic::kInteger : kMasksFloats;
+        return kMasks ? both(pair, halves((1 << Bits) - 1)) : pair;
     }
-    static Vec low(IntVec pair) {
-        return to_value(kLooksUpFloats ? pair : both(pair, set1(0xffff)));
-    }
-    static Vec high(IntVec pair) { return to_value(shift_right<16>(pair)); }
 
-    static Vec to_value(IntVec code) {
+    // Of the code whose lowest bit is number `At`, 0 or 16, of every lane.
+    template <int At>
+    static Vec value_at(IntVec pair) {
 #if defined(__AVX512F__)
+        const IntVec lowest = At == 0 ? pair : shift_right<At>(pair);
         if constexpr (Bits <= 4) {
-            return _mm512_permutexvar_ps(code, values(counted(0)));
+            return _mm512_permutexvar_ps(lowest, values(counted(0)));
         } else if constexpr (Bits == 5) {
-            return _mm512_permutex2var_ps(values(counted(0)), code, values(counted(16)));
+            return _mm512_permutex2var_ps(values(counted(0)), lowest, values(counted(16)));
+        } else {
+            // As the lowest bits of the mantissa of a larger number, which is subtracted.
+            constexpr int kMantissa = 23, kBias = 127, kExponent = kMantissa - At;
+            const IntVec mask = set1(((1 << Bits) - 1) << At);
+            const IntVec larger = set1((kBias + kExponent) << kMantissa);
+            const Vec sum = as_float(_mm512_ternarylogic_epi32(pair, mask, larger, 0xea));
+            return sub(sum, set1(static_cast<float>((1 << kExponent) - Offset)));
         }
-#endif
+#else
+        const IntVec code = At == 0 ? both(pair, set1(0xffff)) : shift_right<16>(pair);
         return to_float(add(code, set1(Offset)));
+#endif
     }
 
 #if defined(__AVX512F__)

@@ -45,9 +45,6 @@ class OneRow {
 
   private:
     static constexpr int kDepth = Ready<Format>::kDepth;
-    // Floats of six bits are no lookup, and their bfloat16 are: a shift or a mask makes floats of these.
-    using Codes = typename Format::Values;
-    static constexpr bool kComesInPairs = 8 * Codes::kBytes == 6 * Codes::kSize * kColumns;
     static constexpr int kGroupBytes = Format::kBytes / Format::kGroups;
     static constexpr std::int64_t kFar = 1 << 12;  // bytes that are asked for ahead
 
@@ -79,15 +76,7 @@ class OneRow {
             const Vec value = set1(x[k]);
             sums[k % 2] = fma({value, value}, {left, right}, sums[k % 2]);
         };
-        if constexpr (kComesInPairs) {
-            const auto add_pair = [&](int pair, IntVec left, IntVec right) {
-                const auto add_one = [&](int odd, Vec a, Vec b) { add_step(2 * pair + odd, a, b); };
-                Bfloat16::steps<FloatArithmetic>(left, right, add_one);
-            };
-            Format::template unpack<PairArithmetic>(chunk, group, add_pair);
-        } else {
-            Format::template unpack<FloatArithmetic>(chunk, group, add_step);
-        }
+        Format::template unpack<FloatArithmetic>(chunk, group, add_step);
         return {add(sums[0].left, sums[1].left), add(sums[0].right, sums[1].right)};
     }
 
