@@ -28,13 +28,14 @@ from baton.net.topology import (
 from baton.process.segments import SegmentKeeper
 from baton.settings import SERVICES, Settings, environment
 from baton_ops.supervisor import replicas
+from baton_ops.supervisor.child import InactivityLimits
 from baton_ops.supervisor.death_reports import DeathReports
 from baton_ops.supervisor.liveness import HUNG_SECONDS
 from baton_ops.supervisor.options import CHILD_MAIN, WITH_SPARE
 from baton_ops.supervisor.process_state import STOPPED_SECONDS
 from baton_ops.supervisor.processes.child_process import ChildProcess
 from baton_ops.supervisor.spare import ForkedServices
-from baton_ops.supervisor.supervisor import TICK_SECONDS, InactivityLimits, Supervisor
+from baton_ops.supervisor.supervisor import TICK_SECONDS, Supervisor
 from tests.chaos.faults import Fault, Kind, draw
 from tests.chaos.wires import Wires, free_port
 from tests.fakes.hanging_service import HANG
