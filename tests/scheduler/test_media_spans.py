@@ -77,8 +77,19 @@ def test_a_span_that_no_step_has_room_for_is_refused() -> None:
     assert "--max-num-batched-tokens 6" in request.failed.message
 
 
-@pytest.mark.parametrize("spans", [((3, 2), (0, 2)), ((0, 0),), ((4, 4),), ((0, 8),)])
+@pytest.mark.parametrize("spans", [((3, 2), (0, 2)), ((0, 0),), ((4, 5),), ((0, 9),)])
 def test_spans_that_make_no_sense(spans: tuple[tuple[int, int], ...]) -> None:
     here = world(worker_info())
     request = here.submit(list(range(8)), Sampling(2), media=(image(0, 8, *spans),))
     assert request.failed is not None
+
+
+def test_a_span_may_be_a_whole_prompt_whose_last_token_runs() -> None:
+    """It goes on behind its image, and not behind one that has a text before it."""
+    here = world(worker_info(max_num_batched_tokens=16))
+    for start, generated, fits in ((0, 2, True), (0, 0, False), (1, 2, False)):
+        given = (image(start, 5, (0, 10 - start)),)
+        request = here.submit(list(range(10)), Sampling(generated, seed=1), media=given)
+        assert (request.failed is None) == fits, (start, generated)
+    here.finish()
+    assert next(count for plan in here.plans for _, count, _ in rows(plan).values()) == 10

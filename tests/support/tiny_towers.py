@@ -217,6 +217,24 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
             "image_token_index": 319,
         },
     ),
+    "paligemma": (
+        "PaliGemma",
+        {
+            "text_config": _TEXT | {"model_type": "gemma"},
+            "vision_config": _SIGLIP,
+            "projection_dim": 48,
+            "image_token_index": 319,
+        },
+    ),
+    "paligemma2": (
+        "PaliGemma",
+        {
+            "text_config": _TEXT | {"model_type": "gemma2", "sliding_window": 80},
+            "vision_config": _SIGLIP,
+            "projection_dim": 48,
+            "image_token_index": 319,
+        },
+    ),
     "gemma4": (
         "Gemma4",
         {

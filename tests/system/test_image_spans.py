@@ -10,7 +10,7 @@ import pytest
 
 from tests.fakes.gateway_app import error_of
 from tests.fakes.whole_system import Whole, whole
-from tests.support import tiny_gemma3
+from tests.support import tiny_gemma3, tiny_paligemma
 from tests.support.tiny_dual_encoders import data_url, picture
 
 COUNT = 10
@@ -103,3 +103,40 @@ def test_a_cached_prefix_may_end_within_an_image(tmp_path: Path) -> None:
             ends.add(end := read(answer)[2])
             within |= {end} if prompt[end - 1] == prompt[end] == image else set()
         assert len(ends) > 10 and len(within) > 1, (ends, within)
+
+
+@pytest.mark.row("F15.04")
+def test_paligemma_reads_an_image_and_a_task_as_one(tmp_path: Path) -> None:
+    """Whatever a step has room for, beside others, on two ranks and with drafts; the prefix cache
+    has the pages of one task for no other."""
+    model = tiny_paligemma.save(tmp_path)
+
+    def asked(here: Whole, task: str, **fields: Any) -> httpx.Response:
+        talk = [{"role": "user", "content": [said(task), seen(WIDE)]}]
+        return here.post(PATH, body_of(here, messages=talk, **fields))
+
+    expected = {
+        task: tiny_paligemma.continued(model, tmp_path, f"<|bos|>{task}\n", WIDE, COUNT)
+        for task in ("caption en", "caption english", "ocr")
+    }
+    drafts = '{"num_speculative_tokens": 4, "prompt_lookup_min": 1}'
+    several = ({}, {"tensor_parallel_size": 2}, {"speculative_config": drafts})
+    for more in several:
+        budget = {"max_num_batched_tokens": 64, "num_gpu_blocks_override": 200}
+        with whole(tmp_path, worker=SETTINGS | budget | more) as here:
+            for task, (tokens, numbers) in expected.items():
+                found, ours, cached = read(asked(here, task))
+                assert (found, cached) == (tokens, 0), (more, task)
+                assert ours == pytest.approx(numbers, abs=1e-4)
+                again, same, cached = read(asked(here, task))
+                assert again == tokens and cached > tiny_paligemma.PER_IMAGE
+                assert more or same == ours
+            twice = asked(here, "ocr", n=2, temperature=1.0, seed=5).json()["choices"]
+            assert twice[0]["token_ids"] != twice[1]["token_ids"]
+            error = error_of(asked(here, "ocr", prompt_logprobs=1))
+            assert error["param"] == "prompt_logprobs"
+            two = [{"role": "user", "content": [seen(WIDE), seen(SQUARE), said("ocr")]}]
+            error = error_of(here.post(PATH, body_of(here, messages=two)))
+            assert error["code"] == "too_many_images"
+    with whole(tmp_path, worker=SETTINGS) as here:
+        assert "--max-num-batched-tokens" in error_of(asked(here, "ocr"))["message"]

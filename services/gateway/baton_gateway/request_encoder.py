@@ -18,6 +18,7 @@ from baton_gateway.clients.tokenizer import TokenizerClient
 from baton_gateway.generation.admission import (
     check_media,
     check_pixels,
+    check_scored,
     check_text,
     check_uncut,
     too_long,
@@ -103,6 +104,7 @@ class RequestEncoder:
         all_media: tuple[Media, ...] = ()
         if items:
             ids, all_media = expand(ids, items)
+            check_scored(request, items)
         if len(ids) > model_info.max_model_len:
             raise too_long(request, len(ids), model_info)
         return encoded._replace(ids=ids, media=all_media)

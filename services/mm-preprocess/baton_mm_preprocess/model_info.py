@@ -101,6 +101,8 @@ class Images:
     """Maximum images of a request; 0 for no limit."""
     embeds_width: int = 0
     """Size of an embedding that a client may send; 0 if it may send none."""
+    whole_prompt: bool = False
+    """As of `PreparedMedia`."""
 
     def tokens(self, grid: Grid, num_tokens: int, number: int = 0) -> list[int]:
         """Placeholder ids of an image; unused for an image that is a prompt by itself. `number` is
@@ -378,6 +380,7 @@ def _images(
         family.cross,
         family.most_images,
         _hidden_size(config) if takes_embeds(processor, placeholder) else 0,
+        family.whole_prompt,
     )
 
 

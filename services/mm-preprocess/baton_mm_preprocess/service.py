@@ -151,6 +151,7 @@ def _image(model: Model, item: MediaItem, ready: Ready, number: int) -> Prepared
         spans=images.spans(tokens),
         num_states=ready.num_tokens if images.cross else 0,
         is_embeds=item.modality == "image_embeds",
+        whole_prompt=images.whole_prompt,
     )
 
 

@@ -307,23 +307,23 @@ def sequence(
     if submit.pooling is not None and (submit.sampling.max_tokens or submit.log):
         raise ValueError("a vector and output tokens exclude each other")
     num_prompt, log = num_tokens(submit.tokens), unpack(submit.log)
-    _check_media(submit.media, num_prompt)
+    _check_media(submit.media, num_prompt, num_prompt - (submit.sampling.max_tokens == 0))
     _check_end(submit, num_prompt)
     new = Sequence(gateway, submit, trace, arrival, now, num_prompt, log, PhaseTimer(now))
     new.key = order(new)
     return new
 
 
-def _check_media(media: tuple[Media, ...], num_prompt: int) -> None:
+def _check_media(media: tuple[Media, ...], num_prompt: int, num_run: int) -> None:
     """Raise `ValueError` unless each item has its digest and tokens of its own, in order, or stands
-    among those of the item before it."""
+    among those of the item before it; `num_run` tokens of the prompt run."""
     end, before = 0, (0, 0)
     for item in media:
         place = (item.start, item.length)
         fits = place == before if item.num_within else item.start >= end
         if len(item.digest) != 32 or not fits or item.length < max(1, item.num_within):
             raise ValueError("a media item has no name or no place")
-        _check_spans(item, num_prompt)
+        _check_spans(item, num_run)
         end, before = item.start + item.length, place
     if end > num_prompt and not (media and media[-1].alongside):
         raise ValueError("a media item stands behind the end of the prompt")
@@ -336,13 +336,14 @@ def _check_end(submit: Submit, num_prompt: int) -> None:
         raise ValueError("a media item that goes along with the tokens ends before them")
 
 
-def _check_spans(item: Media, num_prompt: int) -> None:
-    """Raise `ValueError` unless its spans are in order, with a token of the prompt behind them: the
-    last token of a prompt that is scored does not run."""
+def _check_spans(item: Media, num_run: int) -> None:
+    """Raise `ValueError` unless its spans are in order, of tokens that run: the last one of a
+    prompt that is only scored does not. They are within the item, or one is the whole prompt."""
     end = 0
     for first, count in item.spans:
         if first < end or count < 1:
             raise ValueError("the spans of a media item are not in order")
         end = first + count
-    if end > item.length or (end and item.start + end >= num_prompt):
-        raise ValueError("a span of a media item is behind its end, or ends the prompt")
+    whole = len(item.spans) == 1 and item.start == 0
+    if (end > item.length and not whole) or item.start + end > num_run:
+        raise ValueError("a span of a media item is behind its end, or behind what runs")

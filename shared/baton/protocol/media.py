@@ -66,7 +66,8 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """One media item of a sequence."""
 
     digest: bytes
-    """32 bytes: SHA-256 of the file, its processing, and the model's configuration."""
+    """32 bytes: SHA-256 of the file, its processing, and the model's configuration; in a prefix-LM
+    of the prompt, too."""
     start: int
     """Index in the prompt of its first placeholder token."""
     length: int
@@ -75,7 +76,7 @@ class Media(msgspec.Struct, frozen=True, array_like=True):
     """Input of the encoder."""
     grid: Grid = (1, 1, 1)
     spans: tuple[Span, ...] = ()
-    """As `PreparedMedia.spans`."""
+    """As `PreparedMedia.spans`; that of a prefix-LM ends with the prompt."""
     seconds_per_grid: float = 0.0
     """Seconds between two frames of the grid of a video; 0 for an image."""
     num_states: int = 0
@@ -126,6 +127,9 @@ class PreparedMedia(msgspec.Struct, frozen=True, array_like=True):
     """Number of its embeddings if they are added to the token embeddings of a sequence, from the
     first token on, which ends with them; `tokens` is empty then. 0 for an item with placeholder
     tokens."""
+    whole_prompt: bool = False
+    """Whether all tokens of the prompt, which begins with the item, attend to one another in both
+    directions (prefix-LM); the only entry of `spans` then grows to its end."""
 
 
 class Prepare(RpcRequest, tag="prepare", frozen=True):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import msgspec
 import pytest
 
 from baton.errors import InvalidRequest
@@ -29,6 +30,20 @@ def test_each_marker_becomes_the_tokens_of_its_item() -> None:
         (b"a", 7, 2, (1, 2, 3)),
     ]
     assert {m.spans for m in media} == {((0, 1),)}
+
+
+def test_a_prompt_whose_tokens_all_see_one_another_is_of_its_own() -> None:
+    """Its image has another name beside another text; a text before the image is refused."""
+    seen = msgspec.structs.replace(item(b"a", 9, 9), whole_prompt=True)
+    names = set[bytes]()
+    for text in ((1, 2), (1, 3), (1, 2)):
+        grown, [media] = expand(PackedTokens.of([MARK, *text]), [seen])
+        assert list(grown) == [9, 9, *text]
+        assert (media.start, media.length, media.spans) == (0, 2, ((0, 4),))
+        names.add(media.digest)
+    assert len(names) == 2 and all(len(name) == 32 for name in names)
+    with pytest.raises(InvalidRequest, match="1 tokens before the image"):
+        expand(PackedTokens.of([1, MARK]), [seen])
 
 
 def test_a_sound_stands_among_the_tokens_of_its_video() -> None:

@@ -136,6 +136,12 @@ ROWS: list[tuple[str, dict[str, Any], dict[str, Any], dict[str, Any]]] = [
     ),
     ("Gemma3ForConditionalGeneration", {}, {"size": _SQUARE}, {}),
     (
+        "PaliGemmaForConditionalGeneration",
+        SIGLIP,
+        PROCESSORS["SiglipModel"],
+        {"image_seq_length": 25},
+    ),
+    (
         "Idefics3ForConditionalGeneration",
         {"vision_config": {"patch_size": 13}},
         {"size": {"longest_edge": 104}, "max_image_size": {"longest_edge": 52}},
@@ -202,6 +208,7 @@ _TOKENS = {
     | {"start_of_img_token": "<|START_OF_IMG|>", "end_of_img_token": "<|END_OF_IMG|>"}
     | {"tile_token": "TILE", "tile_global_token": "TILE_GLOBAL"},
     "Aria": {"image_token": "<|img|>"},
+    "PaliGemma": {"image_token": "<image>"},
     "Chameleon": {"image_token": "<image>"}
     | {"image_start_token": "<racm3:break>", "image_end_token": "<eoss>"},
     "Gemma3": {"image_token": "<image_soft_token>"}

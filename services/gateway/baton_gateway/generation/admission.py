@@ -9,7 +9,7 @@ from typing import Any
 import msgspec
 
 from baton.errors import InvalidRequest, NotFound
-from baton.protocol import MediaItem, Sampling, SpeechInfo, StreamedSpeechInfo
+from baton.protocol import MediaItem, PreparedMedia, Sampling, SpeechInfo, StreamedSpeechInfo
 from baton.protocol.token_columns import derive_seed
 from baton_gateway.catalogue import Catalogue, ModelInfo
 from baton_gateway.generation.beam_search import alternatives
@@ -316,6 +316,17 @@ def check_uncut(request: GenerationRequest) -> None:
             "could cut them. Shorten the conversation.",
             code="unsupported_value",
             param="truncate_prompt_tokens",
+        )
+
+
+def check_scored(request: GenerationRequest, media: Sequence[PreparedMedia]) -> None:
+    """Raise `InvalidRequest` for scores of a prompt whose tokens see those behind them."""
+    if request.sampling.params.prompt_logprobs >= 0 and any(item.whole_prompt for item in media):
+        raise InvalidRequest(
+            "Unsupported value: 'prompt_logprobs' of a prompt with an image: the tokens of this "
+            "model's prompts see those behind them. Leave it out.",
+            code="unsupported_value",
+            param="prompt_logprobs",
         )
 
 

@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Sequence
+from hashlib import sha256
+
+import msgspec
 
 from baton.errors import InvalidRequest
 from baton.protocol import Media, PreparedMedia
@@ -32,7 +35,8 @@ def expand(
 ) -> tuple[PackedTokens, tuple[Media, ...]]:
     """Return the prompt with every marker replaced by the tokens of its item, and their positions.
 
-    Raises `InvalidRequest` if the chat template has not written one marker for each item.
+    Raises `InvalidRequest` if the chat template has not written one marker for each item, or a text
+    before an item of a prefix-LM.
     """
     placed = [item for item in items if not item.num_within]
     markers = {item.marker for item in placed}
@@ -56,7 +60,24 @@ def expand(
         grown.extend(tokens)
         last = place + 1
     grown.extend(ids[last:])
-    return PackedTokens.of(grown), tuple(media)
+    prompt = PackedTokens.of(grown)
+    if items and items[0].whole_prompt:
+        media[0] = _over_all(media[0], prompt)
+    return prompt, tuple(media)
+
+
+def _over_all(item: Media, ids: PackedTokens) -> Media:
+    """An item of a prompt whose tokens all attend to one another. KV of each of them are those of
+    this prompt alone, so all of it enters the digest."""
+    if item.start:
+        raise InvalidRequest(
+            f"The chat template of this model has written {item.start} tokens before the image, "
+            "with which a prompt of this model begins. Correct BATON_TOKENIZER_CHAT_TEMPLATE.",
+            code="unsupported_value",
+            param="messages",
+        )
+    digest = sha256(item.digest + ids.column).digest()
+    return msgspec.structs.replace(item, digest=digest, spans=((0, len(ids)),))
 
 
 def _placed(item: PreparedMedia, start: int, length: int) -> Media:

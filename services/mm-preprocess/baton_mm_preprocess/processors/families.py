@@ -37,6 +37,8 @@ class Family:
     """Whether the tokens of an image attend to one another in both directions, run by run."""
     as_one: bool = False
     """Whether all tokens of an image, including its marks, are one such run."""
+    whole_prompt: bool = False
+    """Whether that run is the prompt, which an image begins (prefix-LM)."""
     cross: bool = False
     """Whether tokens attend to the encoder's states (cross-attention), which replace no
     embeddings."""
@@ -238,6 +240,14 @@ FAMILIES: dict[str, Family] = {
     "Glm4vMoeForConditionalGeneration": _GLM,
     "Glm46VForConditionalGeneration": _GLM,
     "GlmOcrForConditionalGeneration": _GLM,
+    "PaliGemmaForConditionalGeneration": Family(
+        "SiglipImageProcessor",
+        256_000,
+        bidirectional=True,
+        as_one=True,
+        whole_prompt=True,
+        most_images=1,
+    ),
     "Gemma3ForConditionalGeneration": Family(
         "Gemma3ImageProcessor",
         "<image_soft_token>",

@@ -54,7 +54,7 @@ def test_older_and_newer_spellings_of_tensors(prefix: str) -> None:
 @pytest.mark.parametrize(
     ("text", "vision", "fields", "words"),
     [
-        ({"model_type": "gemma"}, {}, {}, "text_config.model_type gemma"),
+        ({"model_type": "gpt2"}, {}, {}, "text_config.model_type gpt2"),
         ({}, {"model_type": "vit"}, {}, "vision_config.model_type vit"),
         ({}, {"model_type": "siglip_vision_model"}, {}, "SigLIP has no class token"),
     ],

@@ -224,6 +224,8 @@ NOT_SPLICED = ("llama4",)
 """Whose class cannot run as a whole."""
 BOTH_WAYS = ("gemma3", "gemma4-both-ways")
 """Whose image tokens see one another in both directions."""
+PREFIX_LMS = ("paligemma", "paligemma2")
+"""In whose prompts all tokens do."""
 LOOKS: dict[str, Callable[..., Look]] = {
     "pixtral": any_size,
     "gemma4": pooled,
@@ -337,6 +339,9 @@ def answers(
         kind = "mm_token_type_ids" if name.startswith("gemma4") else "token_type_ids"
         whole = {kind: (torch.tensor([text]) == 319).int(), **(whole or {})}
         last = [max(at, 7 + len(seen)) if text[at] == 319 else at for at in range(len(text))]
+    if name in PREFIX_LMS:
+        whole = {"token_type_ids": torch.zeros(1, len(text), dtype=torch.int), **(whole or {})}
+        last = [len(text) - 1] * len(text)
     with torch.no_grad():
         logits = reference(input_ids=torch.tensor([text]), **whole or {}).logits[0]
     return step({0: text}, media, last)[0], logits

@@ -1,4 +1,4 @@
-"""Models with SigLIP towers: Gemma 3, Idefics3 and SmolVLM."""
+"""Models with SigLIP towers: PaliGemma, Gemma 3, Idefics3 and SmolVLM."""
 
 from __future__ import annotations
 
@@ -15,10 +15,12 @@ from baton_worker.models.families.vision_common import (
     with_tower,
 )
 from baton_worker.spec import (
+    Attention,
     Decoder,
     Dense,
     Fused,
     Merge,
+    Mixer,
     Norm,
     Normed,
     Step,
@@ -33,6 +35,32 @@ _MATRIX = (
     rf"^{_PROJECTOR}\.mm_input_projection_weight$",
     f"{_PROJECTOR}.mm_input_projection.weight",
 )
+
+
+@architecture("PaliGemmaForConditionalGeneration")
+def paligemma(c: Config) -> Decoder:
+    """PaliGemma 1 and 2 (arXiv:2407.07726, arXiv:2412.03555): one projection, and a prompt whose
+    tokens all see one another."""
+    decoder = _within_windows(with_spans(text_model(c, "gemma", tied=True)))
+    stack = siglip_vision(c, _TOWER)
+    steps = (Dense(f"{_PROJECTOR}.linear", stack.hidden, decoder.hidden),)
+    tower = replace(_tower(c, stack, steps, decoder.hidden, 256_000), bidirectional=True)
+    return with_tower(decoder, tower, unused=_HEAD)
+
+
+def _within_windows(decoder: Decoder) -> Decoder:
+    """A text model for sequences that its windows hide nothing of: a prompt whose tokens all see
+    one another is not bounded by them, and what is generated behind it is."""
+    masks = [mixer.mask for mixer, _ in decoder.layers if isinstance(mixer, Attention)]
+    windows = [mask.window for mask in masks if mask.window is not None]
+    layers = tuple((_unbounded(mixer), ffn) for mixer, ffn in decoder.layers)
+    return replace(decoder, layers=layers, max_length=min([decoder.max_length, *windows]))
+
+
+def _unbounded(mixer: Mixer | None) -> Mixer | None:
+    if not isinstance(mixer, Attention):
+        return mixer
+    return replace(mixer, mask=replace(mixer.mask, window=None))
 
 
 @architecture("Gemma3ForConditionalGeneration")

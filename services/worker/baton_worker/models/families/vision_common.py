@@ -28,6 +28,8 @@ TEXTS = {
     "deepseek_v3": "DeepseekV3ForCausalLM",
     "exaone4": "Exaone4ForCausalLM",
     "exaone4_5_text": "Exaone4ForCausalLM",
+    "gemma": "GemmaForCausalLM",
+    "gemma2": "Gemma2ForCausalLM",
     "gemma3_text": "Gemma3ForCausalLM",
     "glm4": "Glm4ForCausalLM",
     "gpt_oss": "GptOssForCausalLM",
@@ -54,6 +56,12 @@ _SEVEN_B: dict[str, Any] = {
     "num_attention_heads": 32,
     "rms_norm_eps": 1e-6,
 }
+_GEMMA: dict[str, Any] = {
+    "vocab_size": 256_000,
+    "head_dim": 256,
+    "max_position_embeddings": 8192,
+    "rms_norm_eps": 1e-6,
+}
 DEFAULTS: dict[str, dict[str, Any]] = {
     "llama": _SEVEN_B
     | {"intermediate_size": 11_008, "num_key_value_heads": 32, "max_position_embeddings": 2048},
@@ -71,6 +79,12 @@ DEFAULTS: dict[str, dict[str, Any]] = {
         "ffn_dim": 3072,
         "max_position_embeddings": 2048,
     },
+    "gemma": _GEMMA
+    | {"hidden_size": 3072, "intermediate_size": 24_576, "num_hidden_layers": 28}
+    | {"num_attention_heads": 16, "num_key_value_heads": 16},
+    "gemma2": _GEMMA
+    | {"hidden_size": 2304, "intermediate_size": 9216, "num_hidden_layers": 26}
+    | {"num_attention_heads": 8, "num_key_value_heads": 4},
     "gemma3_text": {
         "vocab_size": 262_208,
         "hidden_size": 2304,
