@@ -242,7 +242,7 @@ UNLISTED: dict[str, dict[str, Any]] = {
     "DoryForCausalLM": {},
     "FuyuForCausalLM": {},
     "Gemma4UnifiedForCausalLM": {},
-    "HeliumForCausalLM": {"head_dim": 8},
+    "ModernBertDecoderForCausalLM": {"pad_token_id": 2},
     "MiniMaxM3VLForCausalLM": {},
 }
 
@@ -258,6 +258,7 @@ RELATIVES: dict[str, dict[str, Any]] = {
             "partial_rotary_factor": 0.5,
         },
     },
+    "OpenAIGPTLMHeadModel": {"num_key_value_heads": None, "afn": "relu"},
     "XGLMForCausalLM": {"num_key_value_heads": None, "ffn_dim": 80},
     "ApertusForCausalLM": {"rope_parameters": LLAMA3_ROPE, "attention_bias": True},
     "Apertus1p5TextForCausalLM": {"rope_parameters": LLAMA3_ROPE, "hidden_act": "relu2"},
@@ -377,6 +378,7 @@ RELATIVES: dict[str, dict[str, Any]] = {
         "attention_multiplier": 0.2,
         "mlp_bias": True,
     },
+    "HeliumForCausalLM": {"head_dim": 8, "attention_bias": True} | {"mlp_bias": True},
     "GPTJForCausalLM": {"rotary_dim": 8, "tie_word_embeddings": False},
     "GPTNeoForCausalLM": {"attention_types": [[["global", "local"], 1], [["local"], 1]]}
     | {"window_size": 9},

@@ -316,6 +316,22 @@ TOWERS: dict[str, tuple[str, dict[str, Any]]] = {
         {"text_config": _TEXT | {"model_type": "cohere2"}, "vision_config": _SIGLIP}
         | {"downsample_factor": 3, "image_token_index": 319},
     ),
+    "step-3.7": (
+        "Step3p7",
+        {
+            "text_config": _TEXT
+            | {"model_type": "step3p5", "layer_types": ["full_attention", "sliding_attention"]}
+            | {"sliding_window": 5, "num_attention_groups": 2, "use_head_wise_attn_gate": True}
+            | {"attention_other_setting": {"num_attention_heads": 6, "num_attention_groups": 2}}
+            | {"moe_layers_enum": "1", "moe_num_experts": 4, "moe_top_k": 2}
+            | {"moe_intermediate_size": 24, "share_expert_dim": 20, "use_moe_router_bias": True}
+            | {"moe_router_scaling_factor": 1.5, "swiglu_limits": [0.0, 0.5]}
+            | {"rope_theta": [500.0, 10_000.0], "partial_rotary_factors": [0.5, 1.0]},
+            "vision_config": {"width": 32, "layers": 2, "heads": 4, "mlp_ratio": 1.5}
+            | {"image_size": 52, "patch_size": 4, "ls_init_value": 0.1},
+            "image_token_id": 319,
+        },
+    ),
     "llama4": (
         "Llama4",
         {

@@ -233,6 +233,7 @@ FAMILIES: dict[str, Family] = {
     "OpenPanguVLForConditionalGeneration": Family("OpenPanguVL", "[unused19]", whatever=True),
     "Step3VLForConditionalGeneration": _STEP,
     "StepVLForConditionalGeneration": replace(_STEP, kind="StepVL"),
+    "Step3p7ForConditionalGeneration": replace(_STEP, kind="StepVL"),
     "PaddleOCRVLForConditionalGeneration": Family(
         "PaddleOCRVLImageProcessor", "<|IMAGE_PLACEHOLDER|>"
     ),

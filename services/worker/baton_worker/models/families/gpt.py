@@ -80,6 +80,18 @@ def gpt2(c: Config) -> Decoder:
     )
 
 
+@architecture("OpenAIGPTLMHeadModel")
+def openai_gpt(c: Config) -> Decoder:
+    """The first GPT (Radford et al. 2018): GPT-2 with norms after each half, and none behind the
+    layers."""
+    activation = getattr(c, "afn", "gelu")
+    spelling = {"activation_function": "gelu_new" if activation == "gelu" else activation}
+    whole = gpt2(SimpleNamespace(**vars(c) | spelling))
+    names = {"embedding": "transformer.tokens_embed", "positions": "transformer.positions_embed"}
+    tensors = replace(whole.tensors, names=(*whole.tensors.names, *names.items()))
+    return replace(whole, style="after", final_norm=False, tensors=tensors)
+
+
 @architecture("GPTJForCausalLM")
 def gptj(c: Config) -> Decoder:
     """GPT-J-6B: one norm before mixer and ffn in parallel, whose projections have no biases."""

@@ -37,6 +37,14 @@ def llama(c: Config) -> Decoder:
     return decoder(c, heads, glu(c, bias=getattr(c, "mlp_bias", False)))
 
 
+@architecture("HeliumForCausalLM")
+def helium(c: Config) -> Decoder:
+    """Helium (Kyutai, 2025): neighbouring channels turn."""
+    bias = getattr(c, "attention_bias", False)
+    heads = gqa(c, bias=bias, interleaved=True, base=100_000.0, default_head_dim=128)
+    return decoder(c, heads, glu(c, bias=getattr(c, "mlp_bias", False)), norm=rms(c, 1e-8))
+
+
 @architecture("MistralForCausalLM")
 def mistral(c: Config) -> Decoder:
     """GGUF files of Ministral 3 are of this architecture too; its queries grow with their

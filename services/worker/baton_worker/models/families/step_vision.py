@@ -4,6 +4,7 @@ states, one projection."""
 from __future__ import annotations
 
 import math
+from types import SimpleNamespace
 from typing import Any
 
 from baton_worker.models.families.clip import part_of
@@ -104,12 +105,71 @@ def step3_vl(c: Config) -> Decoder:
 @architecture("StepVLForConditionalGeneration")
 def step_vl(c: Config) -> Decoder:
     """Meta's Perception Encoder (arXiv:2504.13181), whose convolutions are among its tensors."""
-    decoder, v = text_model(c, "qwen3"), part_of(c, "vision", _PE)
+    return _with_perception_encoder(c, text_model(c, "qwen3"), 128_001, bias=True)
+
+
+@architecture("Step3p7ForConditionalGeneration")
+def step_3_7(c: Config) -> Decoder:
+    """Step-3.7: Step3-VL's encoder beside Step-3.5."""
+    seen = _renamed(c.vision_config, _SAVED_VISION)
+    parts = {"text_config": _as_step_3_5(c.text_config), "vision_config": seen}
+    c = SimpleNamespace(**vars(c) | parts)
+    return _with_perception_encoder(c, text_model(c, "step3p5"), 151_679, bias=False)
+
+
+def _as_step_3_5(text: Config) -> Config:
+    """The config of a text model, whose fields transformers saves under other names than its
+    makers."""
+    defaults = {"use_head_wise_attn_gate": True, "use_moe_router_bias": True}
+    fields: dict[str, Any] = defaults | vars(_renamed(text, _SAVED_TEXT))
+    if fields.get("query_pre_attn_scalar", text.head_dim) != text.head_dim:
+        raise AttributeError("query_pre_attn_scalar that is not head_dim is not supported")
+    if sliding := fields.get("num_sliding_attention_heads"):
+        fields["attention_other_setting"] = SimpleNamespace(num_attention_heads=sliding)
+    if turned := fields.get("rope_parameters"):
+        fields |= _ropes(turned, fields["layer_types"])
+    return SimpleNamespace(**fields)
+
+
+def _renamed(c: Config, saved: dict[str, str]) -> Config:
+    fields = vars(c)
+    return SimpleNamespace(**fields | {n: fields[s] for n, s in saved.items() if s in fields})
+
+
+_SAVED_TEXT = {"moe_num_experts": "n_routed_experts", "moe_top_k": "num_experts_per_tok"}
+_SAVED_VISION = {
+    "width": "hidden_size",
+    "layers": "num_hidden_layers",
+    "heads": "num_attention_heads",
+    "ls_init_value": "layer_scale_init_value",
+}
+"""Names that transformers saves."""
+
+
+def _ropes(turned: Config, kinds: list[str]) -> dict[str, Any]:
+    """Bases and rotated shares by layer, and the scaling of global layers, from the parameters of
+    each type of layer."""
+    each = [vars(getattr(turned, kind)) for kind in kinds]
+    whole = vars(getattr(turned, "full_attention", None) or SimpleNamespace())
+    apart = ("rope_theta", "partial_rotary_factor")
+    scaling = {name: value for name, value in whole.items() if name not in apart}
+    scaled = scaling.get("rope_type", "default") != "default"
+    return {
+        "rope_theta": [parameters.get("rope_theta", 10_000.0) for parameters in each],
+        "partial_rotary_factors": [p.get("partial_rotary_factor", 1.0) for p in each],
+        "rope_scaling": SimpleNamespace(**scaling) if scaled else None,
+        "yarn_only_types": ["full_attention"],
+    }
+
+
+def _with_perception_encoder(c: Config, decoder: Decoder, token: int, *, bias: bool) -> Decoder:
+    """`token` and `bias` of the projection are the architecture's defaults."""
+    v = part_of(c, "vision", _PE)
     if not v.use_rope2d:
         raise AttributeError("use_rope2d: false is not supported")
     first = StridedConvolution(f"{_ROOT}.vit_downsampler1", v.width, 2 * v.width, 3, 2, 1)
     second = StridedConvolution(f"{_ROOT}.vit_downsampler2", 2 * v.width, 4 * v.width, 3, 2, 1)
-    tower = _tower(c, decoder, v, _perception_encoder(v), (first, second))
+    tower = _tower(c, decoder, v, _perception_encoder(v), (first, second), token, bias=bias)
     return with_tower(decoder, tower, _PE_RENAMES)
 
 
@@ -119,15 +179,18 @@ def _tower(
     v: Any,
     stack: Vision,
     convolutions: tuple[StridedConvolution, StridedConvolution],
+    token: int = 128_001,
+    *,
+    bias: bool = True,
 ) -> VisionTower:
     """Tiles have 9/13 of the side of the whole image: 504 of 728 pixels."""
     side, wide = v.image_size // v.patch_size, convolutions[1].outputs
-    bias = getattr(c, "projector_bias", True)
+    bias = getattr(c, "projector_bias", bias)
     projection = Dense("vit_large_projector", wide, decoder.hidden, bias=bias)
     return VisionTower(
         stack=stack,
         projector=(*convolutions, projection),
-        image_token=image_token(c, 128_001),
+        image_token=image_token(c, token),
         hidden=decoder.hidden,
         drops_class_token=True,
         arrangement=TilesFirst(side, side * 9 // 13),
