@@ -14,7 +14,7 @@ BUDGET = {
     "gpu": 34,
     "mm_preprocess": 330,
     "ops": 490,
-    "scheduler": 740,
+    "scheduler": 750,
     "shared": 730,
     "system": 300,
     "tokenizer": 460,

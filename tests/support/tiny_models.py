@@ -246,6 +246,9 @@ UNLISTED: dict[str, dict[str, Any]] = {
     "MiniMaxM3VLForCausalLM": {},
 }
 
+EXAMPLE_UNLISTED = "BitNetForCausalLM"
+"""One of them that is much like Llama, for tests of one."""
+
 # Relatives of architectures above; tests of several each compare them as those are compared.
 RELATIVES: dict[str, dict[str, Any]] = {
     "BioGptForCausalLM": {"num_key_value_heads": None},

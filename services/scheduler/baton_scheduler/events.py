@@ -57,7 +57,8 @@ class WorkerLeft(_Event, frozen=True, tag="worker_left"):
 
 
 class DeathExplained(_Event, frozen=True, tag="death_explained"):
-    """A supervisor reports why a worker exited whose cause was unknown."""
+    """A supervisor reports why a worker exited whose cause was unknown, or its process joins again:
+    then only the connection was lost."""
 
     epoch: int
     cause: Cause

@@ -54,8 +54,8 @@ class Sequence:
     """Length of its log at which it has passed the position of that crash."""
     deaths: int = 0
     """Number of worker crashes during which it was running."""
-    lone_deaths: int = 0
-    """Number of those in which it was the only one."""
+    lone_deaths: tuple[int, ...] = ()
+    """Epochs of the workers that crashed while it was the only one."""
     failures: int = 0
     """Number of failed KV transfers."""
     worker: str | None = None

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
-
-from baton.process.lifecycle import process_id
+from baton.process.lifecycle import own_process_id
 from baton.process.watchdog import pulse
 from baton.protocol import WorkerInfo
 from baton_worker.engine.engine import Engine
@@ -47,7 +45,7 @@ def worker_info(
         max_loras=engine.max_loras,
         max_cpu_loras=engine.adapters.capacity if engine.adapters else 0,
         num_speculative_tokens=speculative.num_speculative_tokens if speculative else 0,
-        process=process_id(os.getpid()),
+        process=own_process_id(supervised=pulse.attached),
         supervised=pulse.attached,
         encoder_layout=embeddings.layout if embeddings is not None else "",
         weights=engine.version,

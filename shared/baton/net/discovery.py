@@ -121,6 +121,8 @@ class StaticDirectory:
 class RedisDirectory:
     """Leases in Redis, renewed and read by a thread, so that callers never wait for Redis.
 
+    A link whose leases have all gone keeps the last addresses.
+
     Redis key `baton:<link>:<name>` holds an address and expires after `LEASE_SECONDS`.
     """
 
@@ -168,7 +170,9 @@ class RedisDirectory:
             value = redis.get(lease)
             if value is not None:
                 addresses.setdefault(link, []).append(value.decode())
-        self._addresses = {link: tuple(sorted(names)) for link, names in addresses.items()}
+        # A link without any lease keeps its last servers: a Redis that restarted is empty until all
+        # have renewed, and a busy server renews late. Connections say whether a server is alive.
+        self._addresses |= {link: tuple(sorted(names)) for link, names in addresses.items()}
 
     def _try(self, action: Callable[[], object]) -> None:
         from redis.exceptions import RedisError

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
+import secrets
 import signal
 import socket
 import sys
 import threading
 import time
 from collections.abc import Callable
-from functools import partial
+from functools import cache, partial
 from types import FrameType
 from typing import NoReturn, TypeVar
 
@@ -86,6 +87,19 @@ def default_name(service: str) -> str:
 def process_id(pid: int) -> str:
     """Identifies a process of this host among those of all hosts."""
     return f"{socket.gethostname()}-{pid}"
+
+
+def own_process_id(*, supervised: bool) -> str:
+    """Identifies this process. A supervisor knows it by its number. Without one it also differs
+    from its predecessor, which had the same host and number if the container was restarted."""
+    pid = os.getpid()
+    return process_id(pid) if supervised else f"{process_id(pid)}-{_nonce(pid)}"
+
+
+@cache
+def _nonce(pid: int) -> str:
+    """Random, for each process: a fork has another one."""
+    return secrets.token_hex(4)
 
 
 def main(service: str, config: type[C], serve: Callable[[C, Lifecycle], int]) -> None:

@@ -74,7 +74,7 @@ class WorkerInfo(msgspec.Struct, frozen=True, array_like=True):
     num_speculative_tokens: int = 0
     """Maximum draft tokens of a row in one step; 0 without speculation."""
     process: str = ""
-    """Host and process id."""
+    """Identifies the process among those of all hosts, for as long as it lives."""
     supervised: bool = False
     """A supervisor reports the exit status of the process to the scheduler."""
     asleep: int = 0

@@ -111,6 +111,21 @@ def test_suspects_wait_for_the_word_of_a_supervisor(verdict: Cause | None) -> No
     assert (request.end == "failed") == (verdict != "outside")
 
 
+def test_a_lost_connection_is_forgiven_once_its_process_joins_again() -> None:
+    """Without a supervisor it counts at first: the process may have crashed."""
+    world = World()
+    request = world.submit([1], Sampling(90))
+    for back in (True, True, True, False, False):
+        assert request.end is None
+        peer = world.join("w")
+        world.round()
+        world.lose_worker("w", cause="unknown")
+        if back:
+            world.apply(DeathExplained(peer.epoch, "outside"))
+            assert all(s.cell is None for s in world.state.live.values())
+    assert failure(request).code == "request_quarantined"
+
+
 def test_who_was_found_alone_is_forgiven_a_death_from_outside() -> None:
     world = World()
     for cause in ("inside", "outside", "outside", "inside"):

@@ -59,7 +59,7 @@ def test_given_addresses_win(pair: tuple[RedisDirectory, RedisDirectory]) -> Non
     assert StaticDirectory(settings).find(TOKENIZE) == ("tcp://a:1", "tcp://b:2")
 
 
-def test_leases_appear_expire_and_are_withdrawn(
+def test_leases_appear_and_are_withdrawn(
     redis: fakeredis.FakeRedis, pair: tuple[RedisDirectory, RedisDirectory]
 ) -> None:
     one, two = pair
@@ -69,8 +69,21 @@ def test_leases_appear_expire_and_are_withdrawn(
     assert two.find(FRONTEND) == ("tcp://10.0.0.1:1",)
     assert 0 < redis.ttl("baton:frontend:s1") <= LEASE_SECONDS
     one.close()
+    assert not redis.exists("baton:frontend:s1")
+
+
+def test_a_server_that_is_gone_is_left_for_its_successor(
+    redis: fakeredis.FakeRedis, pair: tuple[RedisDirectory, RedisDirectory]
+) -> None:
+    """Not before: a Redis that has restarted is empty, and a busy server renews its lease late."""
+    one, two = pair
+    one.announce(FRONTEND, "s1", "tcp://10.0.0.1:1")
     two.refresh()
-    assert two.find(FRONTEND) == ()
+    redis.flushall()
+    two.refresh()
+    assert two.first(FRONTEND) == "tcp://10.0.0.1:1"
+    two.announce(FRONTEND, "s2", "tcp://10.0.0.2:1")
+    assert two.find(FRONTEND) == ("tcp://10.0.0.2:1",)
 
 
 def test_a_redis_that_is_away_changes_nothing(

@@ -31,7 +31,7 @@ def test_says_why_not(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Non
 def test_what_has_no_spec_may_run_all_the_same(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    tiny_models.tiny_config("HeliumForCausalLM").save_pretrained(tmp_path)
+    tiny_models.tiny_config(tiny_models.EXAMPLE_UNLISTED).save_pretrained(tmp_path)
     assert main([str(tmp_path)]) == 0
     assert "would run in the slower code of transformers" in capsys.readouterr().out
 

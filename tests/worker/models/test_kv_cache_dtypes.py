@@ -173,7 +173,7 @@ def test_latents_are_refused(tmp_path: Path, kind: str) -> None:
 
 @each_kind
 def test_what_runs_in_the_code_of_transformers_is_refused(tmp_path: Path, kind: str) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, tiny_models.EXAMPLE_UNLISTED)
     with pytest.raises(ModelError, match=f"only a spec can have {kind} pages"):
         load_model(tmp_path, BuildContext(CPU, torch.float32, codes=CODES[kind]))
 

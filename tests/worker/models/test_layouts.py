@@ -30,7 +30,7 @@ NAMES = [
     "GptOssForCausalLM",
     "BloomForCausalLM",
     "DeepseekV3ForCausalLM",
-    "HeliumForCausalLM",
+    tiny_models.EXAMPLE_UNLISTED,
 ]
 """Head norms, soft caps, sinks, ALiBi, latents, and what runs in the code of transformers."""
 

@@ -58,7 +58,7 @@ def test_enough_architectures_without_a_spec_show_the_fallback() -> None:
 
 
 def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, tiny_models.EXAMPLE_UNLISTED)
     loaded = load(tmp_path)
     assert (
         isinstance(loaded.model, TransformersModel) and loaded.generates and loaded.recipe is None
@@ -81,12 +81,15 @@ def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
         ({"architectures": ["GPTNeoForCausalLM"]}, "cannot be replaced"),
         ({"architectures": ["JambaForCausalLM"]}, "cannot be replaced"),
         (
-            {"architectures": ["HeliumForCausalLM"], "quantization_config": SimpleNamespace()},
+            {
+                "architectures": [tiny_models.EXAMPLE_UNLISTED],
+                "quantization_config": SimpleNamespace(),
+            },
             "quantised",
         ),
         (
             {
-                "architectures": ["HeliumForCausalLM"],
+                "architectures": [tiny_models.EXAMPLE_UNLISTED],
                 "rope_parameters": SimpleNamespace(
                     full_attention=SimpleNamespace(rope_type="dynamic")
                 ),
@@ -100,7 +103,7 @@ def test_the_rest_of_the_worker_sees_a_model(tmp_path: Path) -> None:
             },
             "longest row",
         ),
-        ({"architectures": ["HeliumForCausalLM"]}, None),
+        ({"architectures": [tiny_models.EXAMPLE_UNLISTED]}, None),
     ],
 )
 def test_reasons_are_known_before_weights_are_read(
@@ -159,21 +162,22 @@ def test_a_mask_of_its_own_is_refused(tmp_path: Path) -> None:
 def test_an_error_within_the_code_of_others_becomes_a_sentence(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, tiny_models.EXAMPLE_UNLISTED)
 
     def broken(*_: Any, **__: Any) -> None:
         raise IndexError("deep inside")
 
-    monkeypatch.setattr(transformers.HeliumForCausalLM, "forward", broken)
+    code = getattr(transformers, tiny_models.EXAMPLE_UNLISTED)
+    monkeypatch.setattr(code, "forward", broken)
     monkeypatch.setattr("baton_worker.models.transformers_backend._generates", lambda _: True)
     assert "failed with IndexError: deep inside" in refusal(tmp_path)
-    monkeypatch.setattr(transformers.HeliumForCausalLM, "from_pretrained", broken)
+    monkeypatch.setattr(code, "from_pretrained", broken)
     assert refusal(tmp_path).endswith("IndexError: deep inside")
 
 
 @pytest.mark.parametrize("change", ["missing", "unexpected"])
 def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, tiny_models.EXAMPLE_UNLISTED)
     tensors = load_file(tmp_path / "model.safetensors")
     if change == "missing":
         del tensors["model.layers.1.self_attn.k_proj.weight"]
@@ -185,7 +189,7 @@ def test_tensors_must_fit(tmp_path: Path, change: str) -> None:
 
 @pytest.mark.parametrize("options", [{"task": "embed"}, {"quantization": "int8"}])
 def test_only_a_spec_can_be_embedded_or_quantised(tmp_path: Path, options: dict[str, Any]) -> None:
-    tiny_models.save_checkpoint(tmp_path, "HeliumForCausalLM")
+    tiny_models.save_checkpoint(tmp_path, tiny_models.EXAMPLE_UNLISTED)
     assert "only a spec can be" in refusal(tmp_path, **options)
 
 

@@ -291,7 +291,7 @@ class WorkerPeers:
 
     def _lose(self, worker: Peer, cause: Cause) -> None:
         info = worker.hello.worker
-        if cause == "unknown" and info is not None and info.supervised:
+        if cause == "unknown" and info is not None and info.process:
             self._unexplained[info.process] = worker.hello.incarnation
             if len(self._unexplained) > _MOST_UNEXPLAINED:
                 del self._unexplained[next(iter(self._unexplained))]

@@ -67,7 +67,9 @@ def _search_of(
 
 
 def explained(state: StateBase, event: DeathExplained) -> list[Decision]:
-    """The supervisor has reported why a worker exited."""
+    """The supervisor has reported why a worker exited, or its process has joined again."""
+    if event.cause == "outside":
+        _forgive(state, event.epoch)
     for search in [i for i in state.searches if i.epoch == event.epoch]:
         if event.cause == "outside":
             search.clear()
@@ -76,15 +78,25 @@ def explained(state: StateBase, event: DeathExplained) -> list[Decision]:
     return []
 
 
+def _forgive(state: StateBase, epoch: int) -> None:
+    """A worker without a supervisor was taken for crashed, and lives: no sequence is to blame."""
+    for sequence in state.live.values():
+        if epoch in sequence.lone_deaths:
+            sequence.lone_deaths = tuple(e for e in sequence.lone_deaths if e != epoch)
+            if sequence.cell is not None:
+                sequence.cell.free([sequence])
+
+
 def _bisect(state: StateBase, search: SuspectSearch) -> list[Decision]:
-    alone = search.bisect()
+    epoch, alone = search.epoch, search.bisect()
     if alone is None:
         return []
-    alone.lone_deaths += 1
-    if alone.lone_deaths < state.options.max_worker_losses:
+    alone.lone_deaths += (epoch,)
+    times = len(alone.lone_deaths)
+    if times < state.options.max_worker_losses:
         return []
     search.free_all()
-    return [state.fail(alone, errors.quarantined(alone.handle, alone.lone_deaths))]
+    return [state.fail(alone, errors.quarantined(alone.handle, times))]
 
 
 def proceed(state: StateBase) -> list[Decision]:

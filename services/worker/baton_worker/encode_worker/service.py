@@ -7,7 +7,6 @@ scheduler -- Revoke --> withdraw
 
 from __future__ import annotations
 
-import os
 import time
 from collections import deque
 from contextlib import closing
@@ -20,7 +19,7 @@ from baton.logs import logger
 from baton.net.curve import own_keys
 from baton.net.discovery import Directory, directory, reachable
 from baton.process import standby
-from baton.process.lifecycle import Lifecycle, default_name, process_id
+from baton.process.lifecycle import Lifecycle, default_name, own_process_id
 from baton.process.watchdog import pulse
 from baton.protocol import (
     EncodeMedia,
@@ -190,7 +189,7 @@ def worker_info(encoder: MediaEncoder, model: str, address: str, layout: str) ->
         weight_bytes=encoder.weight_bytes,
         kv_address=address,
         encoder_layout=layout,
-        process=process_id(os.getpid()),
+        process=own_process_id(supervised=pulse.attached),
         supervised=pulse.attached,
     )
 

@@ -37,6 +37,8 @@ class EncoderStep:
         self.tower, self._cache, self._device = tower, cache, device
         self.last = EncoderWork()
         """Encoder statistics of the last step."""
+        self.num_encoded = 0
+        """Items encoded here so far, which tests of the caches count."""
         self._broken = set[bytes]()
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
@@ -94,6 +96,7 @@ class EncoderStep:
         for item, embeddings in zip(missing, encoded, strict=True):
             # A copy: a view would keep the embeddings of all the others in memory.
             self._keep(item.digest, embeddings.clone())
+        self.num_encoded += len(missing)
         seconds, tokens = time.perf_counter() - begin, sum(map(len, encoded))
         self.last = EncoderWork(len(missing), tokens, seconds)
 
