@@ -99,14 +99,20 @@ def test_workers_that_end_together_are_given_up_together(run_dir: Path) -> None:
         assert (g.tokens[handle], g.ends[handle]) == expected_tokens(prompt, sampling)
 
 
-def test_a_connection_that_broke_and_came_back_was_no_death(run_dir: Path) -> None:
-    config = Config(run_dir=run_dir, max_worker_losses=1)
-    info = structs.replace(worker_info(), process="host-7", supervised=True)
+@pytest.mark.parametrize(("supervised", "losses"), [(True, 1), (False, 2)])
+def test_a_connection_that_broke_and_came_back_was_no_death(
+    run_dir: Path, supervised: bool, losses: int
+) -> None:
+    """Without a supervisor it counts until the process is back, and never twice."""
+    config = Config(run_dir=run_dir, max_worker_losses=losses)
+    info = structs.replace(worker_info(), process="host-7", supervised=supervised)
     with scheduler(config), gateway(config) as g:
-        for _ in range(2):  # The same process, as far as its name tells.
+        for lost in range(3):  # The same process, as far as its name tells.
             with FakeWorker(config, info, step_ms=5.0):
-                g.submit(1, [1], Sampling(80, seed=1)) if not g.tokens else None
-                g.until(lambda: g.tokens)
+                g.submit(1, [1], Sampling(80, seed=1)) if not lost else None
+                g.until(lambda lost=lost: len(g.tokens.get(1, ())) > 10 * lost or g.failed)
+            if not supervised:  # Its report is awaited for a second only.
+                g.until(lambda lost=lost: g.stats and g.stats.worker_losses > lost)
         with FakeWorker(config, info):
             g.until(lambda: g.ends or g.failed)
     assert (g.tokens[1], g.ends[1]) == expected_tokens([1], Sampling(80, seed=1))
