@@ -41,7 +41,7 @@ class Directory(Protocol):
         """Publish that this process serves `link` at `address`, until `close`."""
 
     def find(self, link: Link) -> tuple[str, ...]:
-        """Addresses that currently serve `link`, sorted."""
+        """Addresses that serve `link`, or served it last if none does, sorted."""
 
     def first(self, link: Link) -> str:
         """Address of a link with a single server; empty if unknown."""

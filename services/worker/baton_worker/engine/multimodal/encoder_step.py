@@ -38,7 +38,7 @@ class EncoderStep:
         self.last = EncoderWork()
         """Encoder statistics of the last step."""
         self.num_encoded = 0
-        """Items encoded here so far, which tests of the caches count."""
+        """Items encoded here so far; those found in the cache do not count."""
         self._broken = set[bytes]()
 
     def __call__(self, inputs: StepInputs, pinned: Container[bytes]) -> StepInputs:
